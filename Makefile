@@ -1,0 +1,53 @@
+# Headwater: `make help` says what there is.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench soak lock clean
+
+help: ## this list
+	@echo 'Usage: make TARGET [ARGS="options of the command"] [PYTHON=python3.12]'
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+
+setup: $(STAMP) ## a .venv with the pinned dependencies; quick when nothing changed
+	@:
+
+$(STAMP): requirements.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo 'error: Python 3.11 or newer is needed: install it, or name it: make setup PYTHON=python3.12' >&2; exit 2; }
+	@{ [ -n "$$JAVA_HOME" ] && [ -x "$$JAVA_HOME/bin/java" ]; } || command -v java >/dev/null || \
+		{ echo 'error: Java 17 or newer is needed by Spark: install it (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME' >&2; exit 2; }
+	@rm -f $(STAMP)
+	@echo 'installing into .venv (once; Spark is a big download)'
+	@"$(PYTHON)" -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup ## a live PostgreSQL mirrored into a lake: make demo ARGS="--seconds 20 --dir shop"
+	@$(BIN)/python -m headwater demo $(ARGS)
+
+check: setup ## static checks: format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports --no-cache
+
+test: check ## static checks, then every test: make test ARGS="-k config"
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: setup ## measure the speed table of the design
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## run long, break things on purpose, verify at the end
+	@$(BIN)/python -m bench soak $(ARGS)
+
+lock: ## pin the newest dependencies again (needs uv; the only target that does)
+	@uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock" \
+		pyproject.toml --output-file requirements.lock
+
+clean: ## remove .venv and everything that was built
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
