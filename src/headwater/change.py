@@ -1,0 +1,82 @@
+"""The facts that travel through every stage: a place in the WAL, a source table's shape, an operation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+__all__ = ["Column", "Identity", "Lsn", "Relation", "TableName"]
+
+_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
+
+Identity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL spells it: default, nothing, full, index
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lsn:
+    """A byte position in the write-ahead log.
+
+    As a *position* (of the log, of a lake) it means: every transaction whose commit record starts before it is in.
+    A transaction with `commit_lsn == position` is therefore not in yet, and a snapshot exported at its consistent
+    point is the source at exactly that position.
+    """
+
+    value: int
+
+    @classmethod
+    def parse(cls, text: str) -> Lsn:
+        match = _LSN.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"not an LSN: {text!r}")
+        return cls(int(match[1], 16) << 32 | int(match[2], 16))
+
+    def __str__(self) -> str:
+        return f"{self.value >> 32:X}/{self.value & 0xFFFFFFFF:X}"
+
+
+class TableName(NamedTuple):
+    """A schema-qualified name, exact as PostgreSQL stores it (no folding)."""
+
+    schema: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """Read `schema.table` or `"Odd schema".tab`; without a schema it is `public`."""
+        parts = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', text)
+        names = [quoted.replace('""', '"') or plain for quoted, plain in parts]
+        rebuilt = ".".join(f'"{quoted}"' if quoted else plain for quoted, plain in parts)
+        if rebuilt != text or len(names) not in (1, 2):
+            raise ValueError(f"not a table name: {text!r} (write schema.table)")
+        return cls(names[0], names[1]) if len(names) == 2 else cls("public", names[0])
+
+    def __str__(self) -> str:
+        return ".".join(n if _PLAIN_NAME.fullmatch(n) else '"' + n.replace('"', '""') + '"' for n in self)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as pgoutput's Relation message tells it."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    key: bool  # part of the replica identity
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One version of a source table's shape. `id` names the version for ever; `oid` names the table."""
+
+    id: int
+    oid: int
+    table: TableName
+    identity: Identity
+    columns: tuple[Column, ...]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Indexes of the key columns, in the table's column order."""
+        return tuple(index for index, column in enumerate(self.columns) if column.key)

@@ -1,0 +1,87 @@
+"""Every error Headwater raises on purpose. A class exists only if someone acts differently on it.
+
+HeadwaterError
+├── ConfigError          exit 2   the operator edits the file or the command line
+├── Unreachable          exit 3   a system does not answer: try again later
+├── OperatorMustAct      exit 4   nothing will mend itself
+│   └── SlotLost                  the WAL is gone: the tables must be copied again
+├── CheckFailed          exit 1   a check found a difference, or a table is ERRORED
+├── TableError                    one table cannot go on; the others do
+└── CommitError
+    ├── CommitConflict            did not land: plan again on the newest snapshot
+    ├── CommitUnknown             may have landed: ask the lake its position first
+    └── AlreadyDelivered          the lake is not where the batch starts: read its position again
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyDelivered",
+    "CheckFailed",
+    "CommitConflict",
+    "CommitError",
+    "CommitUnknown",
+    "ConfigError",
+    "HeadwaterError",
+    "OperatorMustAct",
+    "SlotLost",
+    "TableError",
+    "Unreachable",
+]
+
+
+class HeadwaterError(Exception):
+    """A message for a person: what failed, on which value, and after `hint:` the next move."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[HeadwaterError], tuple[str], dict[str, object]]:
+        return type(self), (self.message,), self.__dict__  # survives a process pool, hint included
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(HeadwaterError):
+    exit_code = 2
+
+
+class Unreachable(HeadwaterError):
+    exit_code = 3
+
+
+class OperatorMustAct(HeadwaterError):
+    exit_code = 4
+
+
+class SlotLost(OperatorMustAct):
+    pass
+
+
+class CheckFailed(HeadwaterError):
+    exit_code = 1
+
+
+class TableError(HeadwaterError):
+    pass
+
+
+class CommitError(HeadwaterError):
+    exit_code = 3
+
+
+class CommitConflict(CommitError):
+    pass
+
+
+class CommitUnknown(CommitError):
+    pass
+
+
+class AlreadyDelivered(CommitError):
+    pass

