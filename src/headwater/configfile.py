@@ -1,0 +1,201 @@
+"""The YAML file behind a config: its text, the environment in it, and what is wrong with it in words.
+
+`${NAME}` is put aside before YAML reads the text and put back afterwards, so a value from the environment may hold any
+character, may stand inside a flow mapping (`{token: ${TOKEN:-}}`), and is never needed by a comment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from headwater.errors import ConfigError
+from headwater.logs import redact
+
+__all__ = ["Document", "explain", "read", "shown"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\n]*))?\}")
+_ASIDE = re.compile("\ue000(\\d+)\ue001")  # private-use characters: YAML takes them for letters, nobody types them
+_SECRET_NAME = re.compile(r"token|password|secret|credential|\bkey\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Document:
+    """What the file says, as plain values, and what could not be said about it."""
+
+    path: Path
+    tree: dict[str, Any]
+    unset: Mapping[str, ConfigError]  # by place: a variable of the environment that is not there
+
+    def find(self, *pattern: str) -> Iterator[tuple[str, Any]]:
+        """The places, with their values, that match: `"*"` stands for any key or any item."""
+        return ((_place(where), value) for where, value in _find(self.tree, pattern, ()))
+
+    def problem(self, where: str, message: str, hint: str = "") -> ConfigError:
+        return ConfigError(f"{self.path}: {where}: {message}", hint=hint)
+
+
+def read(path: Path, env: Mapping[str, str]) -> Document:
+    """Read the file and fill in the environment; ConfigError if it cannot be read or is not YAML."""
+    variables: list[re.Match[str]] = []
+
+    def put_aside(match: re.Match[str]) -> str:
+        variables.append(match)
+        return f"\ue000{len(variables) - 1}\ue001"
+
+    text = _VARIABLE.sub(put_aside, _text(path))
+    try:
+        tree = yaml.load(text, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        what = "; ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"{path}{line}: not valid YAML: {_ASIDE.sub('${...}', what)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected a mapping with `source`, `log`, `lakes`, `groups`; found {_kind(tree)}")
+    filling = _Filling(path, env, variables)
+    filled = filling.fill(tree, ())
+    return Document(path, filled, filling.unset)
+
+
+def explain(error: ValidationError, document: Document, schema: dict[str, Any]) -> list[ConfigError]:
+    """Each of pydantic's findings as a sentence with its place in the file, and a suggestion for a misspelt key."""
+    found = [(*_locate(each["loc"], schema), dict(each)) for each in error.errors(include_url=False)]
+    inside = tuple(f"{place}." for place in document.unset)  # told already, by name of the variable
+    return [
+        _explain(each, document, where, known) for where, known, each in found if not f"{where}.".startswith(inside)
+    ]
+
+
+def shown(value: object) -> str:
+    """A value as an error may name it: short, and without a password."""
+    if isinstance(value, dict | list) or value is None:
+        return _kind(value)
+    text = re.sub(r"://.*@", "://***@", str(value), flags=re.DOTALL)  # also a password that breaks the URL
+    return repr(redact(text[:200])) if isinstance(value, str) else text
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        hint = "name one with `headwater -c FILE`, or see one at work: `headwater demo` writes its own"
+        raise ConfigError(f"no config file {str(path)!r}", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML as everyone knows it, but a key given twice is an error and not a lost setting."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+@dataclass
+class _Filling:
+    path: Path
+    env: Mapping[str, str]
+    variables: list[re.Match[str]]
+    unset: dict[str, ConfigError] = field(default_factory=dict)
+
+    def fill(self, node: Any, where: tuple[str | int, ...]) -> Any:
+        match node:
+            case dict():
+                return {self.fill(key, where): self.fill(value, (*where, str(key))) for key, value in node.items()}
+            case list():
+                return [self.fill(value, (*where, index)) for index, value in enumerate(node)]
+            case str():
+                return _ASIDE.sub(lambda match: self.value(self.variables[int(match[1])], where), node)
+            case _:
+                return node
+
+    def value(self, variable: re.Match[str], where: tuple[str | int, ...]) -> str:
+        name, default = variable.groups()
+        if name in self.env and (self.env[name] or default is None):
+            return self.env[name]
+        if default is None:
+            hint = f"set {name}, or give a default: ${{{name}:-value}}"
+            place = _place(where)
+            message = f"{self.path}: {place}: the environment variable {name!r} is not set"
+            self.unset.setdefault(place, ConfigError(message, hint=hint))
+        return default or ""
+
+
+def _explain(found: dict[str, Any], document: Document, where: str, known: list[str]) -> ConfigError:
+    name = str(found["loc"][-1]) if found["loc"] else ""
+    match found["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(name, known, 1, 0.6)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            return document.problem(where, f"unknown key {name!r}", hint)
+        case "missing":
+            return document.problem(where, "missing")
+        case "value_error":
+            return document.problem(where, redact(str(found["ctx"]["error"])))
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return document.problem(where, f"expected a mapping, found {shown(found['input'])}")
+        case _:
+            message = found["msg"][:1].lower() + found["msg"][1:].replace("valid tuple", "list")
+            value = "***" if name != "[key]" and _SECRET_NAME.search(name) else shown(found["input"])
+            return document.problem(where, f"{message.removeprefix('input ')}, found {value}")
+
+
+def _locate(loc: tuple[str | int, ...], schema: dict[str, Any]) -> tuple[str, list[str]]:
+    """The place as the file spells it, and the keys that its mapping knows."""
+    node, steps, known = schema, list[str | int](), list[str]()
+    for step in loc:
+        if "oneOf" in node:  # pydantic names the kind it chose; the file does not
+            node = next((_resolve(each, schema) for each in node["oneOf"] if each["$ref"].endswith(f"/{step}")), {})
+            continue
+        steps.append(step)
+        known = list(node.get("properties", {}))
+        inside = (node.get("items"), node.get("additionalProperties"), *node.get("patternProperties", {}).values())
+        child = node.get("properties", {}).get(step) or next((each for each in inside if isinstance(each, dict)), {})
+        node = _resolve(child, schema)
+    return _place(tuple(steps)), known
+
+
+def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Follow a reference, and of alternatives take the mapping."""
+    if "$ref" in node:
+        return _resolve(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
+    choices = [_resolve(each, schema) for each in node.get("anyOf", ())]
+    return next((each for each in choices if "properties" in each), node)
+
+
+def _find(
+    node: Any, pattern: tuple[str, ...], where: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if not pattern:
+        yield where, node
+        return
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        if pattern[0] in ("*", key):
+            yield from _find(value, pattern[1:], (*where, key))
+
+
+def _place(steps: tuple[str | int, ...]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return text.removesuffix(".[key]") or "the file"
+
+
+def _kind(value: object) -> str:
+    names = {dict: "a mapping", list: "a list", type(None): "nothing"}
+    return names.get(type(value)) or shown(value)

@@ -1,0 +1,158 @@
+"""The single values of a config: how each is written in the file, and what it becomes."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from headwater.change import TableName
+from headwater.configfile import shown
+
+__all__ = [
+    "CatalogUrl",
+    "Count",
+    "Duration",
+    "GroupName",
+    "IcebergProperties",
+    "Name",
+    "Place",
+    "Port",
+    "PostgresUrl",
+    "SourceTable",
+    "Text",
+    "url_secrets",
+]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
+    duration = timedelta(**{_UNITS[match[2]]: float(match[1])})
+    if not duration:
+        raise ValueError(f"a duration must be longer than nothing: {shown(value)}")
+    return duration
+
+
+def _postgres_url(url: str) -> str:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError(f"not a PostgreSQL URL: {shown(url)} (write postgresql://user@host/database)")
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ValueError(f"not a libpq URL: {shown(url)}: {str(error).splitlines()[0]}") from None
+    return url
+
+
+def _catalog_url(url: str, info: ValidationInfo) -> str:
+    if url.startswith("sqlite:///"):
+        # What the file writes may be percent-encoded, as in any URL; the folder it is relative to is not yet.
+        return f"sqlite:///{quote(str(_folder(info))) / Path(_named(url, url.removeprefix('sqlite:///')))}"
+    if url.startswith(("postgresql://", "postgres://")):
+        _postgres_url(_without_schema(url))
+        return url
+    message = f"not a DuckLake catalog: {shown(url)} (write sqlite:///file or postgresql://host/database?schema=name)"
+    raise ValueError(message)
+
+
+def _place(text: str, info: ValidationInfo) -> str:
+    """A folder made absolute, or an s3:// URL as it is."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return str(_folder(info) / Path(_named(text, text)).expanduser())
+    if scheme != "s3" or not rest.strip("/"):
+        raise ValueError(f"neither a folder nor an s3:// place: {shown(text)} (write ./folder or s3://bucket/prefix)")
+    return text.rstrip("/")
+
+
+def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]:
+    plain = {name: _text(value) for name, value in properties.items()}
+    if plain.get("uri", "").startswith("sqlite:///"):
+        plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
+    if "warehouse" in plain and "://" not in plain["warehouse"]:
+        plain["warehouse"] = str(_folder(info) / plain["warehouse"])
+    return plain
+
+
+def _text(value: object) -> str:
+    """A scalar as Spark and PyIceberg want it spelled: YAML's true is `true`."""
+    if isinstance(value, dict | list) or value is None:
+        raise ValueError(f"expected a single value, found {shown(value)}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table_name(value: object) -> TableName:
+    if isinstance(value, TableName):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"not a table name: {shown(value)} (write schema.table)")
+    return TableName.parse(value)
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, found {str(value).lower()}")
+    return value
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path(info.context["folder"]) if info.context else Path.cwd()
+
+
+def _named(whole: str, path: str) -> str:
+    if not path.strip():
+        raise ValueError(f"names no file or folder: {shown(whole)}")
+    return path
+
+
+def _without_schema(url: str) -> str:
+    """The URL as libpq knows it: `schema` is a parameter of ours."""
+    parts = urlsplit(url)
+    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "schema"]
+    return urlunsplit(parts._replace(query=urlencode(kept)))
+
+
+def url_secrets(url: str) -> set[str]:
+    """The passwords in a PostgreSQL URL: as libpq reads them, and as the URL spells them."""
+    known = conninfo_to_dict(_without_schema(url))
+    return {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""} - {""}
+
+
+_String = WithJsonSchema({"type": "string"})
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")]
+GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]  # it is part of the slot's name
+Duration = Annotated[
+    timedelta,
+    PlainValidator(_duration),
+    PlainSerializer(lambda duration: f"{duration.total_seconds():g}s"),
+    WithJsonSchema({"type": "string", "examples": ["500ms", "2s", "1m"]}),
+]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
+Place = Annotated[str, AfterValidator(_place)]
+SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
+Text = Annotated[str, BeforeValidator(_text)]
+Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
+PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
+IcebergProperties = Annotated[dict[str, Any], AfterValidator(_iceberg)]
