@@ -1,0 +1,388 @@
+"""One commit: a snapshot of any number of tables, written to the catalog in one transaction, positions included."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyarrow import fs
+
+from headwater import failpoints
+from headwater.change import TableName
+from headwater.ducklake import reading
+from headwater.ducklake.catalog import Transaction
+from headwater.ducklake.conflicts import check
+from headwater.ducklake.deletes import restamp
+from headwater.ducklake.model import (
+    Commit,
+    DataFile,
+    DeleteFile,
+    Field,
+    FileDeletes,
+    NewTable,
+    Snapshot,
+    TableChange,
+    TableRef,
+)
+from headwater.errors import AlreadyDelivered, CommitConflict, TableError
+
+__all__ = ["POSITION_TABLE", "safe_folder", "schema_folder", "write_commit"]
+
+POSITION_TABLE = (
+    "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
+    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, PRIMARY KEY (source, source_oid))"
+)
+
+
+def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: Commit) -> int:
+    """Write the commit into an open transaction, on top of the newest snapshot; return its snapshot id.
+
+    Without changes only the positions move, and the newest snapshot's id comes back.
+    """
+    newest = reading.newest_snapshot(tx)
+    if not commit.changes and not commit.new_tables:
+        _advance(tx, commit, newest.id, {})
+    else:
+        newest = _Writer(tx, files, data_path, commit, newest).write()
+    failpoints.hit("deliver.before-commit")
+    return newest.id
+
+
+def safe_folder(name: str, otherwise: str) -> str:
+    """The folder of a schema or table: its name, or `otherwise` if the name is not fit for one."""
+    return (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else otherwise) + "/"
+
+
+def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[TableName, int]) -> None:
+    """Compare and set: a position that is not the expected one means that the batch was delivered before."""
+    first, next_ = [], []
+    for oid, step in commit.positions.items():
+        table_id = created[step.table] if isinstance(step.table, TableName) else step.table
+        if step.expected is None:
+            first.append((commit.source, oid, table_id, step.new.value, snapshot))
+        else:
+            next_.append((table_id, step.new.value, snapshot, commit.source, oid, step.expected.value))
+    moved = tx.execute_many(
+        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id) VALUES (%s, %s, %s, %s, %s)"
+        " ON CONFLICT (source, source_oid) DO NOTHING",
+        first,
+    )
+    moved += tx.execute_many(
+        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s"
+        " WHERE source = %s AND source_oid = %s AND lsn = %s",
+        next_,
+    )
+    if moved != len(commit.positions):
+        now = reading.positions(tx, commit.source)
+        there = [f"{oid}: {now[oid].lsn}" if oid in now else f"{oid}: new" for oid in commit.positions]
+        raise AlreadyDelivered(
+            f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
+            hint="read the positions again and go on from there",
+        )
+
+
+@dataclass
+class _Writer:
+    tx: Transaction
+    files: fs.FileSystem
+    data_path: str
+    commit: Commit
+    newest: Snapshot
+    created: dict[TableName, int] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.snapshot = self.newest.id + 1
+        self.next_catalog_id = self.newest.next_catalog_id
+        self.next_file_id = self.newest.next_file_id
+        self.schema_version = self.newest.schema_version
+
+    def write(self) -> Snapshot:
+        # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
+        # Whatever is read after it stays true until we commit.
+        self.tx.execute(
+            "INSERT INTO ducklake_snapshot(snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)"
+            " VALUES (%s, {now}, %s, %s, %s)",
+            self.snapshot,
+            self.schema_version,
+            self.next_catalog_id,
+            self.next_file_id,
+        )
+        check(self.tx, self.commit, self.newest)
+        self._create_tables()
+        _advance(self.tx, self.commit, self.snapshot, self.created)
+        self._insert_data_files()
+        self._delete()
+        return self._finish()
+
+    def _finish(self) -> Snapshot:
+        if self.next_file_id == self.newest.next_file_id:
+            self.next_file_id += 1  # readers cache a table's statistics by it
+        self.tx.insert(
+            "ducklake_snapshot_changes",
+            "snapshot_id, changes_made, author, commit_message, commit_extra_info",
+            [(self.snapshot, ",".join(self.log), self.commit.author, self.commit.message, self.commit.extra_info)],
+        )
+        done = Snapshot(self.snapshot, self.schema_version, self.next_catalog_id, self.next_file_id)
+        self.tx.execute(
+            "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s, next_file_id = %s"
+            " WHERE snapshot_id = %s",
+            done.schema_version,
+            done.next_catalog_id,
+            done.next_file_id,
+            done.id,
+        )
+        return done
+
+    def _table_id(self, table: TableRef) -> int:
+        return self.created[table] if isinstance(table, TableName) else table
+
+    def _new_catalog_id(self) -> int:
+        self.next_catalog_id += 1
+        return self.next_catalog_id - 1
+
+    def _new_file_id(self) -> int:
+        self.next_file_id += 1
+        return self.next_file_id - 1
+
+    # -- schemas and tables
+
+    def _create_tables(self) -> None:
+        if not self.commit.new_tables:
+            return
+        self.schema_version += 1
+        schemas = self._schemas()
+        taken = {(schema.lower(), name.lower()): name for schema, name in self._relation_names()}
+        for table in self.commit.new_tables:
+            key = (table.name.schema.lower(), table.name.name.lower())
+            if key in taken:
+                self._refuse_name(table.name, taken[key])
+            taken[key] = table.name.name
+            self._create_table(table, *schemas[table.name.schema])
+
+    def _relation_names(self) -> list[tuple[str, str]]:
+        return [
+            (schema, name)
+            for schema, name in self.tx.rows(
+                "SELECT s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s"
+                " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+                " UNION ALL SELECT s.schema_name, v.view_name FROM ducklake_view v JOIN ducklake_schema s"
+                " ON s.schema_id = v.schema_id WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+            )
+        ]
+
+    @staticmethod
+    def _refuse_name(name: TableName, taken: str) -> None:
+        if taken == name.name:
+            raise CommitConflict(f"the lake has a table or view {str(name)!r} by now", hint="plan again")
+        raise TableError(
+            f"table {str(name)!r} and {taken!r} differ in case only, which DuckDB cannot hold apart",
+            hint="give one of them another name in the lake with `as:`",
+        )
+
+    def _schemas(self) -> dict[str, tuple[int, str]]:
+        """Id and absolute path of every schema a new table needs; those that are missing are created."""
+        found = {
+            name: (id_, path if not relative else self.data_path + path)
+            for id_, name, path, relative in self.tx.rows(
+                "SELECT schema_id, schema_name, path, path_is_relative FROM ducklake_schema WHERE end_snapshot IS NULL"
+            )
+        }
+        folded = {name.lower(): name for name in found}
+        for name in dict.fromkeys(table.name.schema for table in self.commit.new_tables):
+            if name in found:
+                continue
+            if name.lower() in folded:
+                raise TableError(
+                    f"schemas {name!r} and {folded[name.lower()]!r} differ in case only; DuckDB cannot hold them apart",
+                    hint="put the tables of one of them into another schema with `as:`",
+                )
+            found[name] = self._create_schema(name)
+            folded[name.lower()] = name
+        return found
+
+    def _create_schema(self, name: str) -> tuple[int, str]:
+        id_ = self._new_catalog_id()
+        path = safe_folder(name, schema_folder(name))
+        self.tx.insert(
+            "ducklake_schema",
+            "schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative",
+            [(id_, str(uuid.uuid4()), self.snapshot, name, path, True)],
+        )
+        self.log.append(f"created_schema:{_quoted(name)}")
+        return id_, self.data_path + path
+
+    def _create_table(self, table: NewTable, schema_id: int, schema_path: str) -> None:
+        if not table.path.startswith(schema_path):
+            raise CommitConflict(f"the folder of schema {table.name.schema!r} is another by now", hint="plan again")
+        id_ = self.created[table.name] = self._new_catalog_id()
+        self.tx.insert(
+            "ducklake_table",
+            "table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative",
+            [(id_, table.uuid, self.snapshot, schema_id, table.name.name, table.path.removeprefix(schema_path), True)],
+        )
+        self.tx.insert(
+            "ducklake_column",
+            "column_id, begin_snapshot, table_id, column_order, column_name, column_type, default_value,"
+            " nulls_allowed, parent_column, default_value_type, default_value_dialect",
+            [
+                (each.id, self.snapshot, id_, each.id, each.name, each.type, "NULL", each.nullable, parent,
+                 "" if each.children else "literal", "duckdb")
+                for each, parent in _flattened(table.columns)
+            ],
+        )  # fmt: skip
+        self.tx.insert(
+            "ducklake_schema_versions",  # without it the table could not be compacted
+            "begin_snapshot, schema_version, table_id",
+            [(self.snapshot, self.schema_version, id_)],
+        )
+        self.tx.insert(
+            "ducklake_metadata",  # other clients' small inserts must not go where we do not look for rows
+            "key, value, scope, scope_id",
+            [("data_inlining_row_limit", "0", "table", id_)],
+        )
+        self.log.append(f"created_table:{_quoted(table.name.schema)}.{_quoted(table.name.name)}")
+
+    # -- data files
+
+    def _insert_data_files(self) -> None:
+        changes = [(self._table_id(change.table), change) for change in self.commit.changes if change.data_files]
+        if not changes:
+            return
+        ids = self.tx.ids(table_id for table_id, _ in changes)
+        stats = {
+            row[0]: row[1:]
+            for row in self.tx.rows(
+                "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
+                " WHERE table_id {among}",
+                ids,
+            )
+        }
+        files: list[tuple[object, ...]] = []
+        columns: list[tuple[object, ...]] = []
+        known: list[tuple[int, ...]] = []
+        unknown: list[tuple[int, ...]] = []
+        for table_id, change in changes:
+            self.log.append(f"inserted_into_table:{table_id}")
+            records, next_row_id, size = stats.get(table_id, (0, 0, 0))
+            for file in change.data_files:
+                id_ = self._new_file_id()
+                files.append((id_, table_id, self.snapshot, file.path, True, "parquet", file.rows, file.size,
+                              file.footer_size, next_row_id))  # fmt: skip
+                columns.extend(self._column_rows(id_, table_id, file))
+                records, next_row_id, size = records + file.rows, next_row_id + file.rows, size + file.size
+            (known if table_id in stats else unknown).append((records, next_row_id, size, table_id))
+        self.tx.insert(
+            "ducklake_data_file",
+            "data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,"
+            " file_size_bytes, footer_size, row_id_start",
+            files,
+        )
+        self.tx.insert(
+            "ducklake_file_column_stats",
+            "data_file_id, table_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value,"
+            " contains_nan",
+            columns,
+        )
+        self.tx.execute_many(
+            "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
+            " WHERE table_id = %s",
+            known,
+        )
+        self.tx.insert("ducklake_table_stats", "record_count, next_row_id, file_size_bytes, table_id", unknown)
+        # DuckDB answers from a table's bounds without looking at files. We keep none: to have none is always right,
+        # for ever, while bounds that miss one of our values give wrong results.
+        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+
+    @staticmethod
+    def _column_rows(file_id: int, table_id: int, file: DataFile) -> Iterator[tuple[object, ...]]:
+        for each in file.stats:
+            yield (file_id, table_id, each.column_id, each.size, each.values, each.nulls, each.min, each.max,
+                   each.contains_nan)  # fmt: skip
+
+    # -- deletes
+
+    def _delete(self) -> None:
+        changes = [change for change in self.commit.changes if change.deletes]
+        if not changes:
+            return
+        inlined = self.tx.tables("ducklake_inlined_delete_")
+        for change in changes:
+            self._delete_from(self._table_id(change.table), change, inlined)
+        ended = [each.data_file_id for change in changes for each in change.deletes if each.ended]
+        for table in ("ducklake_data_file", "ducklake_delete_file") if ended else ():
+            self.tx.execute(
+                f"UPDATE {table} SET end_snapshot = %s WHERE data_file_id {{among}} AND end_snapshot IS NULL",
+                self.snapshot,
+                self.tx.ids(ended),
+            )
+
+    def _delete_from(self, table_id: int, change: TableChange, existing: set[str]) -> None:
+        # Compaction looks out for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of
+        # DuckDB notices neither our inlined deletes nor a delete file that takes over older ones: it does notice
+        # inserts. Each of them would bring rows back or delete them twice, so a delete is logged as all three.
+        self.log.append(f"deleted_from_table:{table_id}")
+        self.log.append(f"inlined_delete:{table_id}")
+        if not change.data_files:
+            self.log.append(f"inserted_into_table:{table_id}")
+        self._inline(f"ducklake_inlined_delete_{table_id:d}", change, existing)
+        for each in change.deletes:
+            if each.delete_file is not None:
+                self._replace_delete_file(table_id, each, each.delete_file)
+
+    def _inline(self, name: str, change: TableChange, existing: set[str]) -> None:
+        if any(len(each.inlined) for each in change.deletes):
+            if name not in existing:
+                self.tx.execute(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+            self.tx.insert(
+                name,
+                "file_id, row_id, begin_snapshot",
+                (
+                    (each.data_file_id, position, self.snapshot)
+                    for each in change.deletes
+                    for position in each.inlined.tolist()
+                ),
+            )
+        absorbed = [each.data_file_id for each in change.deletes if each.delete_file and each.seen_inlined]
+        if absorbed:
+            self.tx.execute(f"DELETE FROM {name} WHERE file_id {{among}}", self.tx.ids(absorbed))
+
+    def _replace_delete_file(self, table_id: int, deletes: FileDeletes, new: DeleteFile) -> None:
+        if new.embeds not in (None, self.snapshot):
+            paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
+            new = restamp(self.files, paths[table_id], new, self.snapshot)
+        if deletes.seen_delete_file is not None:
+            old = deletes.seen_delete_file
+            self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)
+            self.tx.execute(
+                "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative,"
+                " schedule_start) VALUES (%s, %s, %s, {now})",
+                old.id,
+                old.path.removeprefix(self.data_path),
+                old.path.startswith(self.data_path),
+            )
+        begin = self.snapshot if new.begin_snapshot is None else new.begin_snapshot
+        self.tx.insert(
+            "ducklake_delete_file",
+            "delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format, delete_count,"
+            " file_size_bytes, footer_size, partial_max",
+            [(self._new_file_id(), table_id, begin, deletes.data_file_id, new.path, True, "parquet", new.count,
+              new.size, new.footer_size, new.partial_max)],
+        )  # fmt: skip
+
+
+def schema_folder(name: str) -> str:
+    """A folder for a schema whose name is not fit for one: the same for everyone who is about to create it."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ducklake-schema:{name}"))
+
+
+def _flattened(fields: tuple[Field, ...], parent: int | None = None) -> Iterator[tuple[Field, int | None]]:
+    for each in fields:
+        yield each, parent
+        yield from _flattened(each.children, each.id)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

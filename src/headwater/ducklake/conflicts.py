@@ -1,0 +1,104 @@
+"""What others did to the lake since a commit was planned, and whether that commit would still mean the same.
+
+DuckDB decides by the change log, which is coarse (any insert stops any delete) and which expiring snapshots deletes.
+We look at the state instead: a commit's deletes are positions in certain files, so it stands if the tables still have
+their columns and those files still have exactly the deletes it was planned on. Rows that others inserted elsewhere, or
+files of ours that they merged and we do not touch, are none of its business.
+"""
+
+from __future__ import annotations
+
+from headwater.change import TableName
+from headwater.ducklake import reading
+from headwater.ducklake.catalog import Transaction
+from headwater.ducklake.model import Commit, FileDeletes, Snapshot
+from headwater.errors import CommitConflict, TableError
+
+__all__ = ["check"]
+
+
+def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
+    """Raise CommitConflict if the commit, planned on its base, cannot go on top of the newest snapshot."""
+    tables = {change.table for change in commit.changes if not isinstance(change.table, TableName)}
+    tables |= {step.table for step in commit.positions.values() if not isinstance(step.table, TableName)}
+    if not tables:
+        return
+    _check_partitions(tx, commit)
+    if newest.id != commit.base.id:
+        _check_tables(tx, tables, commit.base.id)
+        _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
+    _check_truncated(tx, commit)
+
+
+def _check_partitions(tx: Transaction, commit: Commit) -> None:
+    receiving = {change.table for change in commit.changes if change.data_files and isinstance(change.table, int)}
+    partitioned = tx.rows(
+        "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
+        " ON c.partition_id = p.partition_id WHERE p.end_snapshot IS NULL AND p.table_id {among}",
+        tx.ids(receiving),
+    )
+    if partitioned:
+        raise TableError(
+            f"another client has partitioned the lake's table {partitioned[0][0]}, which Headwater does not write",
+            hint="run ALTER TABLE … RESET PARTITIONED BY on it",
+        )
+
+
+def _check_tables(tx: Transaction, tables: set[int], base: int) -> None:
+    ids = tx.ids(tables)
+    live = {
+        table_id
+        for (table_id,) in tx.rows(
+            "SELECT table_id FROM ducklake_table WHERE table_id {among} AND end_snapshot IS NULL", ids
+        )
+    }
+    if live != tables:
+        raise CommitConflict(f"another client dropped table {min(tables - live)} of the lake", hint="plan again")
+    changed = tx.rows(
+        "SELECT table_id FROM ducklake_table WHERE table_id {among} AND begin_snapshot > %s"
+        " UNION ALL SELECT table_id FROM ducklake_column WHERE table_id {among}"
+        " AND (begin_snapshot > %s OR end_snapshot > %s)",
+        ids,
+        base,
+        ids,
+        base,
+        base,
+    )
+    if changed:
+        raise CommitConflict(f"another client altered table {changed[0][0]} of the lake", hint="plan again")
+
+
+def _check_files(tx: Transaction, tables: set[int], planned: list[FileDeletes]) -> None:
+    if not planned:
+        return
+    found = dict(
+        tx.rows(
+            "SELECT f.data_file_id, d.delete_file_id FROM ducklake_data_file f LEFT JOIN ducklake_delete_file d"
+            " ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL"
+            " WHERE f.data_file_id {among} AND f.end_snapshot IS NULL",
+            tx.ids(each.data_file_id for each in planned),
+        )
+    )
+    inlined = reading.inlined_delete_counts(tx, tables)
+    for each in planned:
+        if each.data_file_id not in found:
+            raise CommitConflict(f"another client replaced data file {each.data_file_id}", hint="plan again")
+        seen = (each.seen_delete_file.id if each.seen_delete_file else None, each.seen_inlined)
+        if (found[each.data_file_id], inlined.get(each.data_file_id, 0)) != seen:
+            raise CommitConflict(f"another client deleted from data file {each.data_file_id}", hint="plan again")
+
+
+def _check_truncated(tx: Transaction, commit: Commit) -> None:
+    truncated = [change for change in commit.changes if change.truncate and isinstance(change.table, int)]
+    if not truncated:
+        return
+    live = {
+        file_id
+        for (file_id,) in tx.rows(
+            "SELECT data_file_id FROM ducklake_data_file WHERE table_id {among} AND end_snapshot IS NULL",
+            tx.ids(change.table for change in truncated if isinstance(change.table, int)),
+        )
+    }
+    ended = {each.data_file_id for change in truncated for each in change.deletes if each.ended}
+    if live != ended:
+        raise CommitConflict("another client added to a table that is to be truncated", hint="plan again")

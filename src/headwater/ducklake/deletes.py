@@ -1,0 +1,134 @@
+"""Rows that leave a data file: as positions in the catalog, as a delete file, or with the file itself.
+
+Few positions go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
+since a data file has one delete file at most, that one takes over whatever was deleted before, with the snapshot of
+each position, so that time travel and `table_changes` stay right.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
+from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, footer_size
+from headwater.errors import TableError
+from headwater.files import folder, inside
+
+__all__ = ["INLINE_LIMIT", "delete_rows", "deleted_positions", "end_file", "restamp"]
+
+INLINE_LIMIT = 1_000  # per data file: every scan of the table reads them all from the catalog
+
+_PATH_FIELD = 2147483646
+_POSITION_FIELD = 2147483645
+
+
+def deleted_positions(files: fs.FileSystem, live: LiveFile) -> Positions:
+    """The rows of a file that are not there any more, in order."""
+    return _history(files, live)[0]
+
+
+def delete_rows(
+    files: fs.FileSystem,
+    table_path: str,
+    live: LiveFile,
+    positions: Positions,
+    *,
+    snapshot: int,
+    inline_limit: int = INLINE_LIMIT,
+) -> FileDeletes:
+    """Plan the deletion of rows that are still alive; write the delete file if that is the way.
+
+    `snapshot` is the one the commit will probably get: the base's id + 1.
+    """
+    positions = np.unique(np.asarray(positions, np.int64))
+    if len(positions) + live.deleted_count == live.record_count:
+        return end_file(files, table_path, live)
+    if len(positions) + len(live.inlined_positions) <= inline_limit:
+        return replace(_untouched(live), inlined=positions)
+    if not live.deleted_count:
+        return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, None))
+    old_positions, old_snapshots = _history(files, live)
+    every = np.concatenate([old_positions, positions])
+    snapshots = np.concatenate([old_snapshots, np.full(len(positions), snapshot, np.int64)])
+    order = np.argsort(every, kind="stable")
+    written = _write(files, table_path, live.path, every[order], snapshots[order])
+    return replace(_untouched(live), delete_file=replace(written, embeds=snapshot))
+
+
+def end_file(files: fs.FileSystem, table_path: str, live: LiveFile) -> FileDeletes:
+    """Plan the end of a file, and with it of all its rows."""
+    if not len(live.inlined_positions):
+        return replace(_untouched(live), ended=True)
+    # table_changes knows of an ended file either its inlined deletes or its end, never both (extension 1.5.5):
+    # so the old deletes move to a delete file, which it does subtract from what the end deletes.
+    positions, snapshots = _history(files, live)
+    return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, snapshots), ended=True)
+
+
+def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot: int) -> DeleteFile:
+    """The same deletes in a new file, those of this commit under the snapshot it really gets."""
+    table = _read(files, inside(table_path) + written.path)
+    snapshots = table.column(SNAPSHOT_ID).to_numpy().copy()
+    snapshots[snapshots == written.embeds] = snapshot
+    data_path = table.column("file_path")[0].as_py()
+    again = _write(files, table_path, data_path, table.column("pos").to_numpy(), snapshots)
+    return replace(again, embeds=snapshot)
+
+
+def _untouched(live: LiveFile) -> FileDeletes:
+    return FileDeletes(live.id, live.delete_file, len(live.inlined_positions))
+
+
+def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions]:
+    """Every position deleted so far, in order, and the snapshot that deleted it."""
+    positions, snapshots = live.inlined_positions, live.inlined_snapshots
+    if live.delete_file is not None:
+        if live.delete_file.format != "parquet":
+            raise TableError(
+                f"{live.path!r} has deletes in the format {live.delete_file.format!r}",
+                hint="switch write_deletion_vectors off and run ducklake_rewrite_data_files with delete_threshold 0",
+            )
+        table = _read(files, inside(live.delete_file.path))
+        older = table.column("pos").to_numpy()
+        positions = np.concatenate([older, positions])
+        if SNAPSHOT_ID in table.column_names:
+            since = table.column(SNAPSHOT_ID).to_numpy()
+        else:
+            since = np.full(len(older), live.delete_file.begin_snapshot, np.int64)
+        snapshots = np.concatenate([since, snapshots])
+    order = np.argsort(positions, kind="stable")
+    return positions[order], snapshots[order]
+
+
+def _read(files: fs.FileSystem, path: str) -> pa.Table:
+    with files.open_input_file(path) as source:
+        return pq.read_table(source)
+
+
+def _write(
+    files: fs.FileSystem, table_path: str, data_path: str, positions: Positions, snapshots: Positions | None
+) -> DeleteFile:
+    fields = [
+        field_with_id("file_path", pa.string(), _PATH_FIELD),
+        field_with_id("pos", pa.int64(), _POSITION_FIELD),
+    ]
+    columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions, pa.int64())]
+    if snapshots is not None:
+        fields.append(field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD))
+        columns.append(pa.array(snapshots, pa.int64()))
+    table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    name = f"headwater-{uuid.uuid4()}-delete.parquet"
+    with files.open_output_stream(folder(files, table_path) + name) as sink:
+        with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
+            writer.write_table(table)
+        size = sink.tell()
+    written = DeleteFile(name, len(positions), size, footer_size(writer.writer.metadata))
+    if snapshots is None:
+        return written
+    return replace(written, begin_snapshot=int(snapshots.min()), partial_max=int(snapshots.max()))

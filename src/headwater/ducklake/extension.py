@@ -1,0 +1,86 @@
+"""DuckDB with the DuckLake extension, loaded from the wheels that are installed; nothing is downloaded or written."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import duckdb
+
+from headwater.ducklake.url import LakeUrl, PostgresUrl
+from headwater.errors import OperatorMustAct
+from headwater.files import S3
+
+__all__ = ["attach", "connect", "identifier", "literal"]
+
+
+def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """A new in-memory DuckDB that can `attach` lakes. Times are shown in UTC."""
+    con = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    if threads is not None:
+        con.execute(f"SET threads = {threads:d}")
+    con.execute("SET TimeZone = 'UTC'")
+    _load(con, "ducklake")
+    return con
+
+
+def attach(
+    con: duckdb.DuckDBPyConnection,
+    url: LakeUrl,
+    alias: str,
+    *,
+    data_path: str | None = None,
+    s3: S3 | None = None,
+    read_only: bool = False,
+    snapshot: int | None = None,
+) -> None:
+    """Make a lake visible as `alias`, at one snapshot if asked. Only with `data_path` it is created when missing."""
+    options = []
+    if isinstance(url, PostgresUrl):
+        _load(con, "postgres_scanner")
+        options.append(f"METADATA_SCHEMA {literal(url.schema)}")
+    else:
+        _load(con, "sqlite_scanner")
+    if s3 is not None:
+        _load(con, "httpfs")
+        con.execute(_secret(f"headwater_{alias}", s3))
+    options.append(f"DATA_PATH {literal(data_path)}" if data_path else "CREATE_IF_NOT_EXISTS false")
+    if read_only:
+        options.append("READ_ONLY")
+    if snapshot is not None:
+        options.append(f"SNAPSHOT_VERSION {snapshot:d}")
+    con.execute(f"ATTACH {literal(url.attach_path)} AS {identifier(alias)} ({', '.join(options)})")
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _load(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    # LOAD of the file itself, not INSTALL: that would copy it into the home folder, where processes race.
+    con.execute(f"LOAD {literal(str(_extension_file(name)))}")
+
+
+def _extension_file(name: str) -> Path:
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    places = package.submodule_search_locations if package else None
+    for place in places or ():
+        for path in Path(place).glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"):
+            return path
+    wheel = f"duckdb-extension-{name.replace('_', '-')}=={duckdb.__version__}"
+    raise OperatorMustAct(
+        f"the DuckDB extension {name!r} for DuckDB {duckdb.__version__} is not installed", hint=f"pip install {wheel}"
+    )
+
+
+def _secret(name: str, s3: S3) -> str:
+    values = {"KEY_ID": s3.key, "SECRET": s3.secret, "SESSION_TOKEN": s3.token, "REGION": s3.region}
+    if s3.host:
+        values |= {"ENDPOINT": s3.host, "URL_STYLE": "path"}
+    parts = [f"{key} {literal(value)}" for key, value in values.items() if value]
+    parts.append(f"USE_SSL {'false' if s3.scheme == 'http' else 'true'}")
+    return f"CREATE OR REPLACE SECRET {identifier(name)} (TYPE s3, {', '.join(parts)})"

@@ -1,0 +1,231 @@
+"""What a lake holds and what a commit changes in it, as frozen, picklable facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.change import Lsn, TableName
+
+__all__ = [
+    "Advance",
+    "ColumnStats",
+    "Commit",
+    "DataFile",
+    "DeleteFile",
+    "Field",
+    "FileDeletes",
+    "LiveDeleteFile",
+    "LiveFile",
+    "NewTable",
+    "Position",
+    "Positions",
+    "Snapshot",
+    "Table",
+    "TableChange",
+    "TableRef",
+    "numbered",
+]
+
+Positions = npt.NDArray[np.int64]  # row numbers in a data file, from 0
+TableRef = int | TableName  # a table that exists, by its id, or one that the same commit creates, by its name
+
+
+def _nothing() -> Positions:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of the whole lake, with the counters the next commit goes on from."""
+
+    id: int
+    schema_version: int
+    next_catalog_id: int
+    next_file_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column. `id` is its Parquet field id, unique in the table for ever; `type` is spelled as DuckLake does."""
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+
+
+def numbered(columns: tuple[Field, ...]) -> tuple[Field, ...]:
+    """The columns of a new table, with ids 1, 2, … given parents first, as DuckLake gives them."""
+
+    def number(fields: tuple[Field, ...], next_id: int) -> tuple[tuple[Field, ...], int]:
+        done = []
+        for each in fields:
+            children, after = number(each.children, next_id + 1)
+            done.append(Field(next_id, each.name, each.type, each.nullable, children))
+            next_id = after
+        return tuple(done), next_id
+
+    return number(columns, 1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the lake. `path` is absolute and ends in `/`."""
+
+    id: int
+    schema_id: int
+    schema: str
+    name: str
+    path: str
+    columns: tuple[Field, ...]
+    partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDeleteFile:
+    """The delete file a data file has now. With `partial_max`, it tells for each position since which snapshot."""
+
+    id: int
+    path: str
+    format: str
+    begin_snapshot: int
+    partial_max: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveFile:
+    """A data file that is part of its table now, with everything that is deleted from it.
+
+    `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
+    `mapping_id` is set for files other clients added without field ids; their columns must be matched by name.
+    """
+
+    id: int
+    table_id: int
+    path: str
+    record_count: int
+    row_id_start: int | None
+    mapping_id: int | None = None
+    delete_file: LiveDeleteFile | None = None
+    inlined_positions: Positions = field(default_factory=_nothing)
+    inlined_snapshots: Positions = field(default_factory=_nothing)
+    bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
+
+    @property
+    def deleted_count(self) -> int:
+        return len(self.inlined_positions) + (self.delete_file.count if self.delete_file else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a source table has come in this lake, and where it lives here."""
+
+    table_id: int
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Move a source table from `expected` (None: it was never here) to `new`."""
+
+    table: TableRef
+    expected: Lsn | None
+    new: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """What a data file says of one column. `min` and `max` are bounds, not always values; None where unknown."""
+
+    column_id: int
+    size: int
+    values: int
+    nulls: int
+    min: str | None
+    max: str | None
+    contains_nan: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file in its table's folder that a commit is to register. `path` is relative to the folder."""
+
+    path: str
+    rows: int
+    size: int
+    footer_size: int
+    stats: tuple[ColumnStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file in its table's folder that a commit is to register.
+
+    Without `begin_snapshot` it is a plain one, valid from the snapshot of the commit, whichever that becomes.
+    With it, every position carries a snapshot, `embeds` being the one the commit was predicted to get; a commit that
+    gets another writes the file again (`deletes.restamp`).
+    """
+
+    path: str
+    count: int
+    size: int
+    footer_size: int
+    begin_snapshot: int | None = None
+    partial_max: int | None = None
+    embeds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileDeletes:
+    """What a commit does to one live data file: rows deleted in the catalog, or by a delete file, or all of them.
+
+    `seen_delete_file` and `seen_inlined` are the deletes it was planned on: other ones at commit time are a conflict.
+    A `delete_file` takes the place of both. `ended` takes the file out of the table, its last rows with it.
+    """
+
+    data_file_id: int
+    seen_delete_file: LiveDeleteFile | None
+    seen_inlined: int
+    inlined: Positions = field(default_factory=_nothing)
+    delete_file: DeleteFile | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table for a commit to create; made by `Lake.new_table`, so that files can be written to `path` before."""
+
+    name: TableName
+    uuid: str
+    path: str
+    columns: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """Files in, rows and files out. With `truncate`, `deletes` ends every file the table has."""
+
+    table: TableRef
+    data_files: tuple[DataFile, ...] = ()
+    deletes: tuple[FileDeletes, ...] = ()
+    truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot over any number of tables, planned on `base`, and the positions that come true with it."""
+
+    base: Snapshot
+    source: str
+    positions: Mapping[int, Advance] = field(default_factory=dict)
+    new_tables: tuple[NewTable, ...] = ()
+    changes: tuple[TableChange, ...] = ()
+    author: str | None = None
+    message: str | None = None
+    extra_info: str | None = None

@@ -1,0 +1,231 @@
+"""Questions to a lake's catalog. Each takes a few queries, however many tables and files there are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.catalog import Transaction
+from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
+
+__all__ = [
+    "inlined_delete_counts",
+    "live_files",
+    "live_tables",
+    "newest_snapshot",
+    "positions",
+    "schema_path",
+    "table_paths",
+    "tables_with_inlined_rows",
+]
+
+_UNION = 100  # tables in one UNION ALL; SQLite allows 500
+_AT = "{0}begin_snapshot <= %s AND ({0}end_snapshot IS NULL OR {0}end_snapshot > %s)"
+
+Bounds = dict[int, tuple[str | None, str | None]]
+
+
+def newest_snapshot(tx: Transaction) -> Snapshot:
+    (row,) = tx.rows(
+        "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot"
+        " WHERE snapshot_id = (SELECT max(snapshot_id) FROM ducklake_snapshot)"
+    )
+    return Snapshot(*row)
+
+
+def positions(tx: Transaction, source: str) -> dict[int, Position]:
+    found = tx.rows("SELECT source_oid, table_id, lsn FROM headwater_position WHERE source = %s", source)
+    return {oid: Position(table_id, Lsn(lsn)) for oid, table_id, lsn in found}
+
+
+def schema_path(tx: Transaction, data_path: str, schema: str) -> str | None:
+    """The absolute path of a schema, None if there is none."""
+    found = tx.rows(
+        "SELECT path, path_is_relative FROM ducklake_schema WHERE schema_name = %s AND end_snapshot IS NULL", schema
+    )
+    return _resolved(data_path, *found[0]) if found else None
+
+
+def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | None = None) -> dict[TableName, Table]:
+    """The tables of the newest snapshot that have these names (all, if none are given)."""
+    wanted = None if names is None else {name.name for name in names}
+    found = [
+        row
+        for row in tx.rows(
+            "SELECT t.table_id, t.schema_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
+            " t.path_is_relative FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+            " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+        )
+        if wanted is None or row[3] in wanted
+    ]
+    ids = tx.ids(row[0] for row in found)
+    columns = _columns(tx, ids)
+    partitioned = {
+        table_id
+        for (table_id,) in tx.rows(
+            "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
+            " ON c.partition_id = p.partition_id WHERE p.end_snapshot IS NULL AND p.table_id {among}",
+            ids,
+        )
+    }
+    tables = {}
+    for id_, schema_id, schema, name, schema_at, schema_relative, table_at, table_relative in found:
+        path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
+        table = Table(id_, schema_id, schema, name, path, columns.get(id_, ()), id_ in partitioned)
+        tables[TableName(schema, name)] = table
+    return tables if names is None else {name: tables[name] for name in names if name in tables}
+
+
+def _columns(tx: Transaction, ids: object) -> dict[int, tuple[Field, ...]]:
+    children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
+    for table_id, parent, *column in tx.rows(
+        "SELECT table_id, parent_column, column_id, column_name, column_type, nulls_allowed FROM ducklake_column"
+        " WHERE end_snapshot IS NULL AND table_id {among} ORDER BY column_order, column_id",
+        ids,
+    ):
+        children[table_id, parent].append(tuple(column))
+
+    def fields(table_id: int, parent: int | None) -> tuple[Field, ...]:
+        return tuple(
+            Field(id_, name, type_, bool(nullable), fields(table_id, id_))
+            for id_, name, type_, nullable in children.get((table_id, parent), ())
+        )
+
+    return {table_id: fields(table_id, None) for table_id, parent in list(children) if parent is None}
+
+
+def table_paths(tx: Transaction, data_path: str, table_ids: Collection[int], snapshot: int) -> dict[int, str]:
+    found = tx.rows(
+        "SELECT t.table_id, s.path, s.path_is_relative, t.path, t.path_is_relative FROM ducklake_table t"
+        " JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+        f" WHERE t.table_id {{among}} AND {_AT.format('t.')} AND {_AT.format('s.')}",
+        tx.ids(table_ids),
+        *[snapshot] * 4,
+    )
+    return {
+        table_id: _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
+        for table_id, schema_at, schema_relative, table_at, table_relative in found
+    }
+
+
+def live_files(
+    tx: Transaction,
+    data_path: str,
+    table_ids: Collection[int],
+    snapshot: int,
+    bounds_of: Mapping[int, Collection[int]],
+) -> list[LiveFile]:
+    """The data files of these tables at a snapshot, oldest first, with the bounds of the columns asked for."""
+    ids = tx.ids(table_ids)
+    paths = table_paths(tx, data_path, table_ids, snapshot)
+    inlined = _inlined_deletes(tx, table_ids, snapshot)
+    bounds = _bounds(tx, ids, bounds_of)
+    found = tx.rows(
+        "SELECT f.data_file_id, f.table_id, f.path, f.path_is_relative, f.record_count, f.row_id_start, f.mapping_id,"
+        " d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.partial_max, d.delete_count"
+        f" FROM ducklake_data_file f LEFT JOIN (SELECT * FROM ducklake_delete_file WHERE {_AT.format('')}) d"
+        f" ON d.data_file_id = f.data_file_id WHERE f.table_id {{among}} AND {_AT.format('f.')}"
+        " ORDER BY f.data_file_id",
+        snapshot,
+        snapshot,
+        ids,
+        snapshot,
+        snapshot,
+    )
+    none = (np.empty(0, np.int64), np.empty(0, np.int64))
+    files = []
+    for id_, table_id, path, relative, rows, row_id_start, mapping_id, *deleted in found:
+        where = paths[table_id]
+        dead = inlined.get(id_, none)
+        files.append(
+            LiveFile(
+                id_,
+                table_id,
+                _resolved(where, path, relative),
+                rows,
+                row_id_start,
+                mapping_id,
+                _delete_file(where, deleted),
+                dead[0],
+                dead[1],
+                bounds.get(id_, {}),
+            )
+        )
+    return files
+
+
+def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
+    id_, path, relative, format_, begin, partial_max, count = row
+    if id_ is None:
+        return None
+    return LiveDeleteFile(id_, _resolved(table_path, path, relative), format_, begin, partial_max, count)
+
+
+def _bounds(tx: Transaction, ids: object, bounds_of: Mapping[int, Collection[int]]) -> dict[int, Bounds]:
+    found: dict[int, Bounds] = defaultdict(dict)
+    columns = {column for each in bounds_of.values() for column in each}
+    if not columns:
+        return found
+    for file_id, table_id, column_id, low, high in tx.rows(
+        "SELECT data_file_id, table_id, column_id, min_value, max_value FROM ducklake_file_column_stats"
+        " WHERE table_id {among} AND column_id {among}",
+        ids,
+        tx.ids(columns),
+    ):
+        if column_id in bounds_of.get(table_id, ()):
+            found[file_id][column_id] = (low, high)
+    return found
+
+
+def _unions(tx: Transaction, selects: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for start in range(0, len(selects), _UNION):
+        yield from tx.rows(" UNION ALL ".join(selects[start : start + _UNION]))
+
+
+def _with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> list[str]:
+    existing = tx.tables("ducklake_inlined_delete_")
+    wanted = (f"ducklake_inlined_delete_{table_id:d}" for table_id in sorted(table_ids))
+    return [name for name in wanted if name in existing]
+
+
+def _inlined_deletes(
+    tx: Transaction, table_ids: Collection[int], snapshot: int
+) -> dict[int, tuple[Positions, Positions]]:
+    selects = [
+        # Rows of files that are gone may stay behind in these tables; file ids are never used again.
+        f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
+        for name in _with_inlined_deletes(tx, table_ids)
+    ]
+    rows = np.array(list(_unions(tx, selects)), np.int64).reshape(-1, 3)
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    files, starts = np.unique(rows[:, 0], return_index=True)
+    parts = np.split(rows, starts[1:])
+    return {int(file): (part[:, 1].copy(), part[:, 2].copy()) for file, part in zip(files, parts, strict=False)}
+
+
+def inlined_delete_counts(tx: Transaction, table_ids: Collection[int]) -> dict[int, int]:
+    """How many inlined deletes each data file has."""
+    selects = [
+        f"SELECT file_id, count(*) FROM {name} GROUP BY file_id" for name in _with_inlined_deletes(tx, table_ids)
+    ]
+    return dict(_unions(tx, selects))
+
+
+def tables_with_inlined_rows(tx: Transaction, table_ids: Collection[int]) -> set[int]:
+    """Tables that other clients have put rows of into the catalog itself, where Headwater does not look."""
+    registered = tx.rows(
+        "SELECT table_id, table_name FROM ducklake_inlined_data_tables WHERE table_id {among}", tx.ids(table_ids)
+    )
+    selects = [
+        f'SELECT {table_id:d} WHERE EXISTS (SELECT 1 FROM "{name}" WHERE end_snapshot IS NULL)'
+        for table_id, name in registered
+    ]
+    return {table_id for (table_id,) in _unions(tx, selects)}
+
+
+def _resolved(base: str, path: str, relative: object) -> str:
+    return base + path if relative else path

@@ -1,0 +1,145 @@
+"""Data files of a lake: Parquet with field ids, written with pyarrow. Light enough for Spark's workers."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from headwater.ducklake.model import DataFile, Field
+from headwater.ducklake.stats import StatsCollector
+from headwater.errors import TableError
+from headwater.files import folder
+
+__all__ = [
+    "ROW_ID",
+    "ROW_ID_FIELD",
+    "SNAPSHOT_ID",
+    "SNAPSHOT_ID_FIELD",
+    "arrow_type",
+    "column_sizes",
+    "field_with_id",
+    "footer_size",
+    "parquet_schema",
+    "write_data_file",
+]
+
+ROW_ID = "_ducklake_internal_row_id"  # of updated rows: they keep the id of the row they replace
+ROW_ID_FIELD = 2147483540
+SNAPSHOT_ID = "_ducklake_internal_snapshot_id"  # in files that hold rows, or deletes, of several snapshots
+SNAPSHOT_ID_FIELD = 2147483539
+
+_ROW_GROUP = 122_880  # DuckDB's own; its threads share a file by row group
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "varchar": pa.string(),
+    "json": pa.json_(pa.string()),
+    "blob": pa.binary(),
+    "uuid": pa.uuid(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+
+
+def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
+    return pa.field(name, type_, nullable, {b"PARQUET:field_id": str(id_).encode()})
+
+
+def arrow_type(field: Field) -> pa.DataType:
+    """The Arrow type DuckLake's type is written from, field ids of nested columns included."""
+    children = [field_with_id(child.name, arrow_type(child), child.id) for child in field.children]
+    match field.type:
+        case "list":
+            return pa.list_(children[0].with_name("element"))
+        case "map":
+            return pa.map_(children[0].with_nullable(False), children[1])
+        case "struct":
+            return pa.struct(children)
+    if decimal := _DECIMAL.fullmatch(field.type):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if field.type not in _TYPES:
+        raise TableError(f"column {field.name!r} has the type {field.type!r}, which Headwater does not write")
+    return _TYPES[field.type]
+
+
+def parquet_schema(fields: Sequence[Field], *, with_row_ids: bool = False) -> pa.Schema:
+    """The schema of a data file; with row ids, their column comes last."""
+    columns = [field_with_id(field.name, arrow_type(field), field.id) for field in fields]
+    if with_row_ids:
+        columns.append(field_with_id(ROW_ID, pa.int64(), ROW_ID_FIELD))
+    return pa.schema(columns)
+
+
+def write_data_file(
+    files: fs.FileSystem,
+    table_path: str,
+    batches: pa.Table | Iterable[pa.RecordBatch],
+    fields: Sequence[Field],
+    *,
+    with_row_ids: bool = False,
+    name: str | None = None,
+) -> DataFile:
+    """Write rows into a new file in the table's folder; columns are taken by name and cast to `parquet_schema`.
+
+    New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
+    row gets its id at the commit, from its place in the file.
+    """
+    name = name or f"headwater-{uuid.uuid4()}.parquet"
+    where = folder(files, table_path) + name
+    schema = parquet_schema(fields, with_row_ids=with_row_ids)
+    stats = StatsCollector(fields)
+    rows = 0
+    with files.open_output_stream(where) as sink:
+        with pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False) as writer:
+            for batch in [batches] if isinstance(batches, pa.Table) else batches:
+                part = pa.Table.from_arrays(
+                    [_fitted(batch.column(field.name), field.type) for field in schema], schema=schema
+                )
+                stats.add(part)
+                rows += part.num_rows
+                writer.write_table(part, row_group_size=_ROW_GROUP)
+        size = sink.tell()
+    footer = writer.writer.metadata
+    return DataFile(name, rows, size, footer_size(footer), stats.finish(column_sizes(footer)))
+
+
+def _fitted(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    storage = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+    return column.cast(storage).cast(type_)
+
+
+def footer_size(footer: pq.FileMetaData) -> int:
+    """The length of the footer in its file. A writer's own metadata says 0, which makes files unreadable."""
+    copy = pa.BufferOutputStream()
+    footer.write_metadata_file(copy)
+    return len(copy.getvalue()) - 12  # two magic words and the length itself
+
+
+def column_sizes(footer: pq.FileMetaData) -> dict[str, int]:
+    """Compressed bytes by column path."""
+    sizes: dict[str, int] = {}
+    for group in range(footer.num_row_groups):
+        row_group = footer.row_group(group)
+        for index in range(footer.num_columns):
+            column = row_group.column(index)
+            sizes[column.path_in_schema] = sizes.get(column.path_in_schema, 0) + column.total_compressed_size
+    return sizes

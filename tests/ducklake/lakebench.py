@@ -1,0 +1,143 @@
+"""A small mirror for tests: finds rows by key as delivery does, plans a commit, and asks DuckDB what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.deletes import INLINE_LIMIT, delete_rows, deleted_positions, end_file
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import (
+    Advance,
+    Commit,
+    DataFile,
+    Field,
+    FileDeletes,
+    LiveFile,
+    Snapshot,
+    Table,
+    TableChange,
+)
+from headwater.ducklake.writing import ROW_ID, write_data_file
+from headwater.files import inside
+
+COLUMNS = (Field(0, "id", "int64", nullable=False), Field(0, "s", "varchar"))
+T = TableName("public", "t")
+
+
+class Bench:
+    """`lake` is ours to write; `sql` asks DuckDB, in which the lake is called `alias` (`{l}` in the SQL)."""
+
+    def __init__(self, lake: Lake, duck: duckdb.DuckDBPyConnection, alias: str) -> None:
+        self.lake, self.duck, self.alias = lake, duck, alias
+        self.files = lake.filesystem
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        return self.duck.execute(query.replace("{l}", self.alias)).fetchall()
+
+    def table(self, name: TableName = T) -> Table:
+        found = self.lake.table(name)
+        assert found is not None
+        return found
+
+    def rows(self, name: TableName = T, at: int | None = None) -> list[tuple[Any, ...]]:
+        """All rows by a scan, after checking that the count from the metadata is the same."""
+        where = f'{self.alias}."{name.schema}"."{name.name}"' + (f" AT (VERSION => {at})" if at is not None else "")
+        found = self.sql(f"SELECT * FROM {where} ORDER BY 1")
+        assert self.sql(f"SELECT count(*) FROM {where}") == [(len(found),)]
+        return found
+
+    def changes(self, start: int, end: int | None = None, name: TableName = T) -> list[tuple[Any, ...]]:
+        """(snapshot, change, id, s) of table_changes; unfiltered, see hazard 7a."""
+        end = self.lake.snapshot().id if end is None else end
+        self.sql(f'USE {self.alias}."{name.schema}"')
+        try:
+            found = self.sql(
+                f"SELECT snapshot_id, change_type, id, s FROM {self.alias}.table_changes('{name.name}', {start}, {end})"
+            )
+        finally:
+            self.sql("USE memory.main")
+        return sorted(found)
+
+    def create(self, rows: Iterable[tuple[Any, ...]] = (), name: TableName = T) -> int:
+        new = self.lake.new_table(name, COLUMNS)
+        written = self._written(new.path, new.columns, list(rows))
+        change = TableChange(name, data_files=written)
+        return self.commit(Commit(self.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
+
+    def plan(
+        self,
+        insert: Sequence[tuple[Any, ...]] = (),
+        update: Mapping[int, str] | None = None,
+        delete: Iterable[int] = (),
+        *,
+        name: TableName = T,
+        inline_limit: int = INLINE_LIMIT,
+    ) -> Commit:
+        """A commit for one table, by key, on the newest snapshot."""
+        base, table, update = self.lake.snapshot(), self.table(name), update or {}
+        deletes, row_ids = self._located(table, base, {*update, *delete}, inline_limit)
+        assert set(row_ids) == {*update, *delete}
+        new = self._written(table.path, table.columns, list(insert))
+        changed = self._written(
+            table.path, table.columns, [(id_, s, row_ids[id_]) for id_, s in update.items()], with_row_ids=True
+        )
+        return Commit(base, "pg", changes=(TableChange(table.id, (*new, *changed), tuple(deletes)),))
+
+    def apply(self, *args: Any, **kwargs: Any) -> int:
+        return self.commit(self.plan(*args, **kwargs))
+
+    def commit(self, commit: Commit) -> int:
+        return self.lake.commit(commit)
+
+    def truncation(self, name: TableName = T, insert: Sequence[tuple[Any, ...]] = ()) -> Commit:
+        base, table = self.lake.snapshot(), self.table(name)
+        ended = tuple(end_file(self.files, table.path, live) for live in self.lake.files([table.id], base))
+        written = self._written(table.path, table.columns, list(insert))
+        return Commit(base, "pg", changes=(TableChange(table.id, written, ended, truncate=True),))
+
+    def live(self, name: TableName = T) -> list[LiveFile]:
+        return self.lake.files([self.table(name).id], self.lake.snapshot())
+
+    def _written(
+        self, path: str, columns: Sequence[Field], rows: list[tuple[Any, ...]], *, with_row_ids: bool = False
+    ) -> tuple[DataFile, ...]:
+        if not rows:
+            return ()
+        names = [*[column.name for column in columns], *([ROW_ID] if with_row_ids else [])]
+        data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        return (write_data_file(self.files, path, data, columns, with_row_ids=with_row_ids),)
+
+    def _located(
+        self, table: Table, base: Snapshot, keys: set[int], inline_limit: int
+    ) -> tuple[list[FileDeletes], dict[int, int]]:
+        deletes, row_ids = [], {}
+        for live in self.lake.files([table.id], base):
+            data = pq.read_table(inside(live.path), filesystem=self.files)
+            ids = data.column("id").to_numpy()
+            hit = np.isin(ids, list(keys))
+            hit[deleted_positions(self.files, live)] = False
+            positions = np.flatnonzero(hit)
+            if not len(positions):
+                continue
+            lineage, start = ROW_ID in data.column_names, live.row_id_start or 0
+            for position in positions.tolist():
+                row_id = data.column(ROW_ID)[position].as_py() if lineage else start + position
+                row_ids[int(ids[position])] = row_id
+            deletes.append(
+                delete_rows(self.files, table.path, live, positions, snapshot=base.id + 1, inline_limit=inline_limit)
+            )
+        return deletes, row_ids
+
+
+def at(commit: Commit, oid: int, expected: int | None, new: int, table: int | TableName) -> Commit:
+    """The same commit, which also moves a position."""
+    step = Advance(table, None if expected is None else Lsn(expected), Lsn(new))
+    return replace(commit, positions={**commit.positions, oid: step})

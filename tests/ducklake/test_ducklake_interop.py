@@ -1,0 +1,262 @@
+"""Others work on the same lake with DuckDB: before, between and during our commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import duckdb
+import pytest
+from lakebench import Bench, T
+
+from headwater.change import TableName
+from headwater.ducklake.extension import attach, connect
+from headwater.errors import CommitConflict, TableError
+
+O = TableName("public", "o")  # noqa: E741
+
+
+def busy(bench: Bench) -> dict[int, str]:
+    """A table with several files, updates, inlined deletes and delete files; returns what it holds."""
+    bench.create([(i, "a") for i in range(20)])
+    bench.apply(insert=[(i, "b") for i in range(20, 30)])
+    bench.apply(insert=[(30, "c")], update={1: "u", 25: "u"}, delete=[2, 21])
+    bench.apply(update={3: "u"}, delete=[4, 5], inline_limit=0)
+    held = dict.fromkeys(range(20), "a") | dict.fromkeys(range(20, 30), "b") | {30: "c", 1: "u", 25: "u", 3: "u"}
+    for gone in (2, 21, 4, 5):
+        del held[gone]
+    assert dict(bench.rows()) == held
+    return held
+
+
+def go_on(bench: Bench, held: dict[int, str]) -> None:
+    """Deliver once more, touching rows that were moved and rows that were not, in both ways to delete."""
+    bench.apply(insert=[(100, "n")], update={1: "after", 10: "after"}, delete=[20])
+    bench.apply(update={11: "again"}, delete=[100, 30], inline_limit=0)
+    held |= {1: "after", 10: "after", 11: "again"}
+    del held[20], held[30]
+    assert dict(bench.rows()) == held
+    start = bench.lake.snapshot().id - 1
+    assert [(c, i) for _, c, i, _ in bench.changes(start)] == [
+        ("delete", 20),
+        ("insert", 100),
+        *[("update_postimage", i) for i in (1, 10)],
+        *[("update_preimage", i) for i in (1, 10)],
+        *[("delete", i) for i in (30, 100)],
+        ("update_postimage", 11),
+        ("update_preimage", 11),
+    ]
+
+
+MAINTENANCE = {
+    "merge": "CALL ducklake_merge_adjacent_files('{l}')",
+    "rewrite": "CALL ducklake_rewrite_data_files('{l}', delete_threshold => 0)",
+    "flush": "CALL ducklake_flush_inlined_data('{l}')",
+    "expire": "CALL ducklake_expire_snapshots('{l}', older_than => now())",
+    "cleanup": "CALL ducklake_cleanup_old_files('{l}', cleanup_all => true)",
+}
+
+
+@pytest.mark.parametrize(
+    "steps", ["merge", "rewrite", "flush", "expire", "merge expire cleanup", "flush rewrite merge expire cleanup"]
+)
+def test_delivery_goes_on_after_maintenance(bench: Bench, steps: str) -> None:
+    held = busy(bench)
+    for step in steps.split():
+        bench.sql(MAINTENANCE[step])
+        assert dict(bench.rows()) == held, step
+    go_on(bench, held)
+    for step in ("flush", "merge", "rewrite", "expire", "cleanup"):
+        bench.sql(MAINTENANCE[step])
+        assert dict(bench.rows()) == held, step
+
+
+@pytest.mark.parametrize("step", ["merge", "rewrite"])
+def test_compaction_of_files_we_delete_from_is_a_conflict_and_planning_again_helps(bench: Bench, step: str) -> None:
+    bench.create([(1, "a"), (2, "b")])
+    bench.apply(insert=[(3, "c"), (4, "d")])
+    if step == "rewrite":
+        bench.apply(delete=[2, 3])
+    planned = bench.plan(update={1: "A"}, delete=[4])
+    bench.sql(MAINTENANCE[step])
+    before = bench.rows()
+    with pytest.raises(CommitConflict, match="replaced data file"):
+        bench.commit(planned)
+    assert bench.rows() == before
+    bench.apply(update={1: "A"}, delete=[4])
+    assert (1, "A") in bench.rows()
+
+
+def test_compaction_of_other_files_of_the_table_is_none_of_our_business(bench: Bench) -> None:
+    bench.create([(1, "a"), (2, "b")])
+    bench.apply(insert=[(3, "c")])
+    bench.apply(insert=[(4, "d")])
+    bench.apply(delete=[2])  # merging leaves files with deletes alone
+    planned = bench.plan(update={1: "A"})
+    bench.sql(MAINTENANCE["merge"])
+    assert len(bench.live()) == 2
+    bench.commit(planned)
+    assert bench.rows() == [(1, "A"), (3, "c"), (4, "d")]
+
+
+def test_a_flush_of_deletes_we_planned_on_is_a_conflict(bench: Bench) -> None:
+    bench.create([(1, "a"), (2, "b"), (3, "c")])
+    bench.apply(delete=[1])
+    planned = bench.plan(delete=[2])
+    bench.sql(MAINTENANCE["flush"])
+    with pytest.raises(CommitConflict, match="deleted from data file"):
+        bench.commit(planned)
+    bench.apply(delete=[2])
+    assert bench.rows() == [(3, "c")]
+
+
+@pytest.mark.parametrize("alteration", ["ADD COLUMN more INTEGER", "RENAME COLUMN s TO s2", "RENAME TO t2"])
+def test_a_table_altered_meanwhile_is_a_conflict(bench: Bench, alteration: str) -> None:
+    bench.create([(1, "a")])
+    planned = bench.plan(insert=[(2, "b")])
+    bench.sql(f"ALTER TABLE {{l}}.public.t {alteration}")
+    with pytest.raises(CommitConflict, match="altered table"):
+        bench.commit(planned)
+
+
+def test_a_table_dropped_meanwhile_is_a_conflict(bench: Bench) -> None:
+    bench.create([(1, "a")])
+    planned = bench.plan(insert=[(2, "b")])
+    bench.sql("DROP TABLE {l}.public.t")
+    with pytest.raises(CommitConflict, match="dropped table"):
+        bench.commit(planned)
+
+
+def test_a_table_created_meanwhile_is_a_conflict(bench: Bench) -> None:
+    bench.create([(1, "a")])
+    new = bench.lake.new_table(O, bench.table().columns)
+    planned = replace(bench.plan(), new_tables=(new,), changes=())
+    bench.sql("CREATE TABLE {l}.public.o(id BIGINT)")
+    with pytest.raises(CommitConflict, match="by now"):
+        bench.commit(planned)
+
+
+def test_work_of_others_elsewhere_does_not_disturb_us(bench: Bench) -> None:
+    bench.create([(1, "a"), (2, "b")])
+    bench.create([(1, "o")], name=O)
+    planned = bench.plan(insert=[(3, "c")], update={1: "A"}, delete=[2])
+    bench.sql("INSERT INTO {l}.public.o VALUES (2, 'user')")
+    bench.sql("DELETE FROM {l}.public.o WHERE id = 1")
+    bench.sql("CREATE TABLE {l}.main.users AS SELECT 1 AS x")
+    bench.sql("INSERT INTO {l}.public.t VALUES (9, 'user, into ours')")
+    snapshot = bench.commit(planned)
+    assert snapshot == planned.base.id + 5
+    assert bench.rows() == [(1, "A"), (3, "c"), (9, "user, into ours")]
+    assert bench.rows(O) == [(2, "user")]
+    assert [(c, i) for _, c, i, _ in bench.changes(snapshot)] == [
+        ("delete", 2),
+        ("insert", 3),
+        ("update_postimage", 1),
+        ("update_preimage", 1),
+    ]
+    assert len({row_id for (row_id,) in bench.sql("SELECT rowid FROM {l}.public.t")}) == 3
+
+
+def test_a_commit_that_gets_another_snapshot_than_predicted_stamps_its_deletes_anew(bench: Bench) -> None:
+    first = bench.create([(i, "a") for i in range(6)])
+    bench.create(name=O)
+    bench.apply(delete=[1])
+    bench.apply(delete=[2], inline_limit=0)
+    planned = bench.plan(delete=[3], inline_limit=0)
+    bench.sql("INSERT INTO {l}.public.o VALUES (1, 'takes the predicted snapshot')")
+    snapshot = bench.commit(planned)
+    assert snapshot == planned.base.id + 2
+    assert [row[0] for row in bench.rows()] == [0, 4, 5]
+    assert [row[0] for row in bench.rows(at=snapshot - 1)] == [0, 3, 4, 5]
+    deletes = [(s, i) for s, c, i, _ in bench.changes(first) if c == "delete"]
+    assert deletes == [(first + 2, 1), (first + 3, 2), (snapshot, 3)]
+
+
+OPEN_TRANSACTIONS = {
+    "delete": "DELETE FROM {l}.public.{t} WHERE id = 1",
+    "delete_of_another_row_of_the_file": "DELETE FROM {l}.public.{t} WHERE id = 3",
+    "update": "UPDATE {l}.public.{t} SET s = 'user' WHERE id = 1",
+    "merge": "CALL ducklake_merge_adjacent_files('{l}', '{t}', schema => 'public')",
+    "rewrite": "CALL ducklake_rewrite_data_files('{l}', '{t}', schema => 'public', delete_threshold => 0)",
+    "flush": "CALL ducklake_flush_inlined_data('{l}', schema_name => 'public', table_name => '{t}')",
+}
+
+
+@pytest.mark.parametrize("inline_limit", [1000, 0], ids=["inlined", "delete file"])
+def test_transactions_of_others_that_our_delete_overtakes_must_fail(bench: Bench, inline_limit: int) -> None:
+    """Hazard 2 and its kin: else rows would come back, or be deleted twice and counted twice."""
+    for theirs, statement in OPEN_TRANSACTIONS.items():
+        name = TableName("public", theirs)
+        bench.create([(i, "a") for i in range(6)], name=name)
+        bench.apply(insert=[(10, "b")], name=name)
+        bench.apply(insert=[(11, "c")], name=name)
+        bench.apply(delete=[5], name=name)
+        bench.apply(delete=[4], inline_limit=inline_limit, name=name)
+        bench.sql("BEGIN")
+        bench.sql(statement.replace("{t}", theirs))
+        bench.apply(delete=[1, 10], inline_limit=inline_limit, name=name)
+        if theirs == "flush" and inline_limit == 0:
+            bench.sql("COMMIT")  # our delete file took them over: there was nothing to flush
+        else:
+            with pytest.raises(duckdb.TransactionException, match="conflict"):
+                bench.sql("COMMIT")
+        assert [row[0] for row in bench.rows(name)] == [0, 2, 3, 11], theirs
+
+
+def test_an_insert_of_others_that_we_overtake_goes_through(bench: Bench) -> None:
+    bench.create([(1, "a")])
+    bench.sql("BEGIN")
+    bench.sql("INSERT INTO {l}.public.t VALUES (2, 'theirs')")
+    bench.apply(insert=[(3, "ours")])
+    bench.sql("COMMIT")
+    assert bench.rows() == [(1, "a"), (2, "theirs"), (3, "ours")]
+    assert len({row_id for (row_id,) in bench.sql("SELECT rowid FROM {l}.public.t")}) == 3
+
+
+def test_rows_that_others_put_into_the_catalog_are_found_and_can_be_moved_to_files(bench: Bench) -> None:
+    bench.sql("CREATE SCHEMA {l}.public")
+    bench.sql("CALL {l}.set_option('data_inlining_row_limit', 10)")
+    bench.sql("CREATE TABLE {l}.public.t(id BIGINT, s VARCHAR)")
+    bench.sql("INSERT INTO {l}.public.t VALUES (1, 'inlined'), (2, 'too')")
+    table = bench.table()
+    assert bench.lake.inlined_rows([table.id]) == {table.id}
+    assert bench.live() == []
+    bench.lake.flush_inlined(table)
+    assert bench.lake.inlined_rows([table.id]) == set()
+    bench.apply(update={1: "ours"}, delete=[2])
+    assert bench.rows() == [(1, "ours")]
+
+
+def test_our_tables_tell_clients_not_to_put_rows_into_the_catalog(bench: Bench) -> None:
+    bench.sql("CALL {l}.set_option('data_inlining_row_limit', 10)")
+    bench.create([(1, "a")])
+    with connect(threads=1) as newcomer:
+        attach(newcomer, bench.lake.url, "l")
+        newcomer.execute("INSERT INTO l.public.t VALUES (2, 'b')")
+        newcomer.execute("DELETE FROM l.public.t WHERE id = 1")
+    assert bench.lake.inlined_rows([bench.table().id]) == set()
+    assert bench.rows() == [(2, "b")]
+
+
+def test_a_table_others_partitioned_is_refused(bench: Bench) -> None:
+    """Hazards 5 and 6: files without partition values are skipped by filters, or break compaction."""
+    bench.create([(1, "a")])
+    bench.sql("ALTER TABLE {l}.public.t SET PARTITIONED BY (bucket(4, id))")
+    assert bench.table().partitioned
+    with pytest.raises(TableError, match="partitioned"):
+        bench.apply(insert=[(2, "b")])
+    bench.sql("ALTER TABLE {l}.public.t RESET PARTITIONED BY")
+    bench.apply(insert=[(2, "b")])
+    assert bench.sql("SELECT s FROM {l}.public.t WHERE id = 2") == [("b",)]
+
+
+def test_deletes_of_others_are_taken_over(bench: Bench) -> None:
+    bench.create([(i, "a") for i in range(10)])
+    bench.sql("DELETE FROM {l}.public.t WHERE id IN (1, 2)")
+    bench.sql("DELETE FROM {l}.public.t WHERE id = 3")
+    bench.apply(delete=[4], inline_limit=0)
+    bench.sql("DELETE FROM {l}.public.t WHERE id = 5")
+    bench.apply(update={6: "u"})
+    assert bench.rows() == [(0, "a"), (6, "u"), (7, "a"), (8, "a"), (9, "a")]
+    deletes = [(s, i) for s, c, i, _ in bench.changes(1) if c == "delete"]
+    assert deletes == [(2, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+    assert len(bench.rows(T, at=2)) == 8
