@@ -1,0 +1,8 @@
+"""Groups, tables, their states, fences and locks: what must be known again after a restart."""
+
+from headwater.state.connect import connect, server_name
+from headwater.state.lock import Lock
+from headwater.state.rows import Counts, Fence, GroupRow, TableRow, TableState
+from headwater.state.store import State
+
+__all__ = ["Counts", "Fence", "GroupRow", "Lock", "State", "TableRow", "TableState", "connect", "server_name"]

@@ -1,0 +1,79 @@
+"""Single writer: a session advisory lock on a connection of its own."""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+
+from headwater.errors import OperatorMustAct
+from headwater.state.connect import Connection, connect, translated
+
+__all__ = ["PATIENCE", "Lock"]
+
+_CLASS = 0x48454144  # 'HEAD', as in migrations; the second key is the name's hash
+PATIENCE = 3.0  # seconds: the server needs a moment to notice that a killed predecessor is gone
+
+
+class Lock:
+    """Held from `acquire` to `release`; `keep` takes it again when the server has restarted meanwhile."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self.name = name
+        self._connection: Connection | None = None
+
+    def acquire(self, patience: float) -> None:
+        """Take the lock or raise OperatorMustAct, naming who holds it."""
+        connection = connect(self._url, application_name=f"headwater lock {self.name}")
+        deadline = time.monotonic() + patience
+        with translated(self._url):
+            try:
+                while not self._try(connection):
+                    if time.monotonic() >= deadline:
+                        raise OperatorMustAct(
+                            f"another headwater holds the lock {self.name!r}: {self._holder(connection)}",
+                            hint="stop that process, or end its session with pg_terminate_backend(pid)",
+                        )
+                    time.sleep(0.1)
+            except BaseException:
+                connection.close()
+                raise
+        self._connection = connection
+
+    def keep(self) -> None:
+        """Make sure it is still held: a restarted server has forgotten it."""
+        assert self._connection is not None, "acquire first"
+        if self._connection.closed or not self._alive(self._connection):
+            self.release()
+            self.acquire(PATIENCE)
+
+    def release(self) -> None:
+        if self._connection is not None:
+            self._connection.close()  # the session's end is the lock's end
+            self._connection = None
+
+    def _alive(self, connection: Connection) -> bool:
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _try(self, connection: Connection) -> bool:
+        row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, self.name)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _holder(self, connection: Connection) -> str:
+        row = connection.execute(
+            "SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::timestamptz(0)::text"
+            " FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)"
+            " WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = %s AND l.objsubid = 2"
+            " AND l.objid::bigint = hashtext(%s)::bigint & 4294967295"
+            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            (_CLASS, self.name),
+        ).fetchone()
+        if row is None:
+            return "it has just let go of it"
+        pid, application, address, since = row
+        return f"pid {pid}, {application!r} from {address or 'this machine'}, since {since}"

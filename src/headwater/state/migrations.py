@@ -1,0 +1,127 @@
+"""The schema `headwater`, version by version. A released migration is never edited; a change is a new entry."""
+
+from __future__ import annotations
+
+from headwater.errors import OperatorMustAct
+from headwater.state.connect import Connection
+
+__all__ = ["MIGRATIONS", "migrate"]
+
+_LOCK_CLASS = 0x48454144  # 'HEAD': our corner of the database's advisory locks
+
+MIGRATIONS = (
+    """
+    CREATE TABLE headwater.groups (
+        name text PRIMARY KEY,
+        source_id text NOT NULL,
+        slot text NOT NULL,
+        publication text NOT NULL,
+        slot_requested boolean NOT NULL DEFAULT false,
+        captured_lsn pg_lsn,
+        confirmed_lsn pg_lsn,
+        delivered_lsn pg_lsn,
+        trimmed_lsn pg_lsn,
+        snapshot_id bigint,
+        error text,
+        updated_at timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE TABLE headwater.tables (
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        source_oid bigint NOT NULL,
+        namespace text NOT NULL,
+        name text NOT NULL,
+        lake_schema text NOT NULL,
+        lake_table text NOT NULL,
+        state text NOT NULL DEFAULT 'PENDING'
+            CHECK (state IN ('PENDING', 'SNAPSHOT', 'CATCHUP', 'STREAMING', 'ERRORED', 'PAUSED')),
+        position pg_lsn,
+        copy_lsn pg_lsn,
+        copied_rows bigint NOT NULL DEFAULT 0,
+        copy_total bigint,
+        inserted bigint NOT NULL DEFAULT 0,
+        updated bigint NOT NULL DEFAULT 0,
+        deleted bigint NOT NULL DEFAULT 0,
+        error text,
+        failures integer NOT NULL DEFAULT 0,
+        retry_at timestamptz,
+        updated_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (group_name, source_oid)
+    );
+    CREATE TABLE headwater.relations (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        oid bigint NOT NULL,
+        namespace text NOT NULL,
+        name text NOT NULL,
+        identity text NOT NULL,
+        columns jsonb NOT NULL,
+        lsn pg_lsn NOT NULL,
+        created_at timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE INDEX ON headwater.relations (group_name, oid, id);
+    -- A segment of a transaction still in progress has pending_xid (and its subtransaction) and no LSNs yet.
+    CREATE TABLE headwater.segments (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        path text NOT NULL,
+        first_lsn pg_lsn,
+        last_lsn pg_lsn,
+        end_lsn pg_lsn,
+        rows bigint NOT NULL,
+        bytes bigint NOT NULL,
+        pending_xid bigint,
+        pending_subxid bigint,
+        created_at timestamptz NOT NULL DEFAULT now(),
+        UNIQUE (group_name, path),
+        CHECK (pending_xid IS NOT NULL OR (first_lsn <= last_lsn AND last_lsn < end_lsn))
+    );
+    CREATE INDEX ON headwater.segments (group_name, last_lsn, id);
+    CREATE INDEX ON headwater.segments (group_name, pending_xid) WHERE pending_xid IS NOT NULL;
+    CREATE TABLE headwater.segment_parts (
+        segment_id bigint NOT NULL REFERENCES headwater.segments ON DELETE CASCADE,
+        relation_id bigint NOT NULL REFERENCES headwater.relations,
+        rows bigint NOT NULL,
+        ops text NOT NULL,
+        first_lsn pg_lsn,
+        last_lsn pg_lsn,
+        PRIMARY KEY (segment_id, relation_id)
+    );
+    CREATE TABLE headwater.fences (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        lsn pg_lsn NOT NULL,
+        reached_snapshot bigint,
+        created_at timestamptz NOT NULL DEFAULT now(),
+        expires_at timestamptz NOT NULL
+    );
+    CREATE INDEX ON headwater.fences (group_name, lsn) WHERE reached_snapshot IS NULL;
+    """,
+)
+
+
+def migrate(connection: Connection) -> None:
+    """Bring the schema to the newest version; refuse one that is newer than this program."""
+    with connection.transaction():
+        # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
+        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK_CLASS,))
+        have = _version(connection)
+        if have > len(MIGRATIONS):
+            raise OperatorMustAct(
+                f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
+                hint="run the newer headwater that made it",
+            )
+        for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
+            connection.execute(script)
+            connection.execute("INSERT INTO headwater.migrations (version) VALUES (%s)", (number,))
+
+
+def _version(connection: Connection) -> int:
+    if connection.execute("SELECT to_regclass('headwater.migrations')").fetchone() == (None,):
+        connection.execute("CREATE SCHEMA IF NOT EXISTS headwater")
+        connection.execute(
+            "CREATE TABLE headwater.migrations"
+            " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM headwater.migrations").fetchone()
+    assert row is not None
+    return int(row[0])

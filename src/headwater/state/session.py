@@ -1,0 +1,58 @@
+"""One connection shared by the threads of a process, opened again when the server has restarted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from headwater.errors import Unreachable
+from headwater.state.connect import Connection, connect, translated
+
+__all__ = ["Session"]
+
+Result = TypeVar("Result")
+
+
+class Session:
+    """Work on the state database, one transaction at a time."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction, tried once: Unreachable may mean that it was committed and the answer got lost."""
+        with self._lock, translated(self.url):
+            connection = self._open()
+            try:
+                with connection.transaction():
+                    yield connection
+            finally:
+                if connection.broken:
+                    self.close()
+
+    def run(self, work: Callable[[Connection], Result]) -> Result:
+        """Do `work` in a transaction, once more on a new connection if this one breaks. It must bear being repeated."""
+        try:
+            with self.transaction() as connection:
+                return work(connection)
+        except Unreachable:
+            with self.transaction() as connection:
+                return work(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            # What we record must outlive a crash of the server, whatever the database's default is:
+            # the slot is confirmed on the strength of it.
+            self._connection = connect(self.url, application_name="headwater", options="-c synchronous_commit=on")
+        return self._connection

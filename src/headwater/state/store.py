@@ -1,0 +1,247 @@
+"""The state: groups, their tables and fences, in the schema `headwater` of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from psycopg.rows import class_row
+
+from headwater.change import Lsn, TableName
+from headwater.errors import OperatorMustAct
+from headwater.state.connect import Connection
+from headwater.state.lock import PATIENCE, Lock
+from headwater.state.migrations import migrate
+from headwater.state.rows import Counts, Fence, GroupRow, TableRow, TableState
+from headwater.state.session import Session
+
+__all__ = ["State"]
+
+Row = TypeVar("Row")
+
+_GROUP = (
+    "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
+    " trimmed_lsn, snapshot_id, error, updated_at FROM headwater.groups"
+)
+_TABLE = (
+    "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
+    " copy_total, inserted, updated, deleted, error, failures, retry_at, updated_at FROM headwater.tables"
+)
+_FENCE = 'SELECT id, group_name AS "group", lsn, reached_snapshot, created_at, expires_at FROM headwater.fences'
+
+
+class State:
+    """May be used from several threads; survives a restart of its server; raises Unreachable while there is none."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @classmethod
+    def connect(cls, url: str) -> State:
+        """Open the state's database now, so that a wrong URL is known now."""
+        session = Session(url)
+        with session.transaction():
+            return cls(session)
+
+    @property
+    def url(self) -> str:
+        return self._session.url
+
+    def migrate(self) -> None:
+        """Create the schema `headwater`, or bring an older one to this version."""
+        self._session.run(migrate)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A transaction on the state's connection, for the log's index; tried once."""
+        return self._session.transaction()
+
+    def query(self, sql: str, parameters: tuple[Any, ...] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a reading statement."""
+        return self._session.run(lambda connection: connection.execute(sql, parameters).fetchall())
+
+    def ensure_group(self, name: str, source_id: str, slot: str, publication: str) -> GroupRow:
+        """Make the group known; refuse one that belongs to another source."""
+        self._write(
+            "INSERT INTO headwater.groups (name, source_id, slot, publication) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT (name) DO NOTHING",
+            (name, source_id, slot, publication),
+        )
+        row = self.group(name)
+        assert row is not None
+        if (row.source_id, row.slot, row.publication) != (source_id, slot, publication):
+            raise OperatorMustAct(
+                f"group {name!r} was captured from source {row.source_id!r}, slot {row.slot!r};"
+                f" now it should be {source_id!r}, slot {slot!r}",
+                hint="point `source` at the database it was, or give the group another name",
+            )
+        return row
+
+    def group(self, name: str) -> GroupRow | None:
+        return next(iter(self._rows(GroupRow, f"{_GROUP} WHERE name = %s", (name,))), None)
+
+    def groups(self) -> list[GroupRow]:
+        return self._rows(GroupRow, f"{_GROUP} ORDER BY name", ())
+
+    def request_slot(self, group: str) -> None:
+        """Note that the group's slot is about to be created, so that it is known as ours after a crash."""
+        self._write("UPDATE headwater.groups SET slot_requested = true, updated_at = now() WHERE name = %s", (group,))
+
+    def begin_capture(self, group: str, lsn: Lsn) -> None:
+        """Note where the new slot begins: the log is complete up to there, being empty."""
+        self._write(
+            "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, updated_at = now()"
+            " WHERE name = %s AND captured_lsn IS NULL",
+            (lsn, lsn, group),
+        )
+
+    def captured(self, group: str) -> Lsn:
+        """The position up to which the log is complete; 0/0 when nothing was captured yet."""
+        rows = self.query("SELECT captured_lsn FROM headwater.groups WHERE name = %s", (group,))
+        return (rows[0][0] if rows else None) or Lsn(0)
+
+    def record_error(self, group: str, error: str | None) -> None:
+        """Say what keeps the group from going on; None: nothing any more."""
+        self._write(
+            "UPDATE headwater.groups SET error = %s, updated_at = now() WHERE name = %s AND error IS DISTINCT FROM %s",
+            (error, group, error),
+        )
+
+    def ensure_table(self, group: str, oid: int, source: TableName, lake: TableName) -> TableRow:
+        """Make the table known (PENDING), or note its new names."""
+        self._write(
+            "INSERT INTO headwater.tables (group_name, source_oid, namespace, name, lake_schema, lake_table)"
+            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, source_oid) DO UPDATE SET"
+            " (namespace, name, lake_schema, lake_table, updated_at) ="
+            " (excluded.namespace, excluded.name, excluded.lake_schema, excluded.lake_table, now())",
+            (group, oid, *source, *lake),
+        )
+        return next(row for row in self.tables(group) if row.oid == oid)
+
+    def tables(self, group: str) -> list[TableRow]:
+        rows = self.query(f"{_TABLE} WHERE group_name = %s ORDER BY namespace, name, source_oid", (group,))
+        return [TableRow(row[0], row[1], TableName(*row[2:4]), TableName(*row[4:6]), *row[6:]) for row in rows]
+
+    def set_state(
+        self,
+        group: str,
+        oid: int,
+        state: TableState,
+        *,
+        position: Lsn | None = None,
+        copy_lsn: Lsn | None = None,
+        error: str | None = None,
+        failures: int = 0,
+        retry_at: datetime | None = None,
+    ) -> None:
+        """Move a table on. Positions left out stay; error, failures and retry_at left out are cleared."""
+        self._write(
+            "UPDATE headwater.tables SET state = %s, position = coalesce(%s, position),"
+            " copy_lsn = coalesce(%s, copy_lsn), error = %s, failures = %s, retry_at = %s, updated_at = now()"
+            " WHERE group_name = %s AND source_oid = %s",
+            (state, position, copy_lsn, error, failures, retry_at, group, oid),
+        )
+
+    def record_progress(self, group: str, oid: int, copied_rows: int, copy_total: int | None) -> None:
+        """Note how far a first copy is."""
+        self._write(
+            "UPDATE headwater.tables SET copied_rows = %s, copy_total = %s, updated_at = now()"
+            " WHERE group_name = %s AND source_oid = %s",
+            (copied_rows, copy_total, group, oid),
+        )
+
+    def add_progress(self, group: str, oid: int, rows: int) -> None:
+        """Count rows a task of a first copy has written."""
+        self._write(
+            "UPDATE headwater.tables SET copied_rows = copied_rows + %s, updated_at = now()"
+            " WHERE group_name = %s AND source_oid = %s",
+            (rows, group, oid),
+        )
+
+    def record_delivery(
+        self,
+        group: str,
+        position: Lsn,
+        snapshot_id: int,
+        counts: Mapping[int, Counts],
+        positions: Mapping[int, Lsn],
+    ) -> None:
+        """Note what a delivery did. Noting the same delivery again changes nothing."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(
+                "UPDATE headwater.groups SET delivered_lsn = greatest(delivered_lsn, %s), snapshot_id = %s,"
+                " updated_at = now() WHERE name = %s",
+                (position, snapshot_id, group),
+            )
+            changes = [
+                (each.inserted, each.updated, each.deleted, to, group, oid, to)
+                for oid, to in positions.items()
+                for each in (counts.get(oid, Counts()),)
+            ]
+            connection.cursor().executemany(
+                "UPDATE headwater.tables SET inserted = inserted + %s, updated = updated + %s, deleted = deleted + %s,"
+                " position = %s, updated_at = now() WHERE group_name = %s AND source_oid = %s"
+                " AND (position IS NULL OR position < %s)",
+                changes,
+            )
+
+        self._session.run(work)
+
+    def add_fence(self, group: str, lsn: Lsn, ttl_seconds: float) -> int:
+        """Ask to be told when the lake has reached `lsn`; forgotten after its time."""
+
+        def work(connection: Connection) -> int:
+            connection.execute("DELETE FROM headwater.fences WHERE expires_at < now() - interval '1 day'")
+            row = connection.execute(
+                "INSERT INTO headwater.fences (group_name, lsn, expires_at)"
+                " VALUES (%s, %s, now() + make_interval(secs => %s)) RETURNING id",
+                (group, lsn, ttl_seconds),
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        return self._session.run(work)
+
+    def fences(self, group: str) -> list[Fence]:
+        """Those neither reached nor expired, the nearest first."""
+        return self._rows(
+            Fence,
+            f"{_FENCE} WHERE group_name = %s AND reached_snapshot IS NULL AND expires_at > now() ORDER BY lsn, id",
+            (group,),
+        )
+
+    def reach_fences(self, group: str, upto: Lsn, snapshot_id: int) -> None:
+        """Tell those who wait for a position at or below `upto`."""
+        self._write(
+            "UPDATE headwater.fences SET reached_snapshot = %s"
+            " WHERE group_name = %s AND reached_snapshot IS NULL AND lsn <= %s",
+            (snapshot_id, group, upto),
+        )
+
+    def fence(self, id: int) -> Fence:
+        return self._rows(Fence, f"{_FENCE} WHERE id = %s", (id,))[0]
+
+    @contextmanager
+    def lock(self, name: str, patience: float = PATIENCE) -> Iterator[Lock]:
+        """Hold the single writer's lock; OperatorMustAct if somebody else still does after `patience` seconds."""
+        lock = Lock(self.url, name)
+        lock.acquire(patience)
+        try:
+            yield lock
+        finally:
+            lock.release()
+
+    def _write(self, sql: str, parameters: tuple[Any, ...]) -> None:
+        self._session.run(lambda connection: connection.execute(sql, parameters))
+
+    def _rows(self, kind: type[Row], sql: str, parameters: tuple[Any, ...]) -> list[Row]:
+        def work(connection: Connection) -> list[Row]:
+            with connection.cursor(row_factory=class_row(kind)) as cursor:
+                return cursor.execute(sql, parameters).fetchall()
+
+        return self._session.run(work)

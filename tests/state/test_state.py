@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from headwater.change import Lsn, TableName
+from headwater.errors import ConfigError, OperatorMustAct, Unreachable
+from headwater.state import Counts, State
+
+ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")
+
+
+@pytest.fixture
+def state(database: str) -> Iterator[State]:
+    state = State.connect(database)
+    state.migrate()
+    state.ensure_group("shop", "1/db", "headwater_shop", "headwater_shop")
+    yield state
+    state.close()
+
+
+def test_two_processes_may_migrate_at_once(database: str) -> None:
+    def migrate(_: int) -> None:
+        state = State.connect(database)
+        state.migrate()
+        state.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(migrate, range(4)))
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT version FROM headwater.migrations").fetchall() == [(1,)]
+
+
+def test_a_schema_newer_than_the_program_is_refused(state: State) -> None:
+    with state.transaction() as connection:
+        connection.execute("INSERT INTO headwater.migrations (version) VALUES (99)")
+    with pytest.raises(OperatorMustAct, match="version 99"):
+        state.migrate()
+
+
+def test_a_group_of_another_source_is_refused(state: State) -> None:
+    with pytest.raises(OperatorMustAct, match="'1/db'"):
+        state.ensure_group("shop", "2/db", "headwater_shop", "headwater_shop")
+
+
+def test_an_lsn_of_the_upper_half_survives(state: State) -> None:
+    high = Lsn(0xFFFFFFFF_FFFFFFFE)
+    state.begin_capture("shop", high)
+    assert state.captured("shop") == high
+    group = state.group("shop")
+    assert group is not None
+    assert group.confirmed_lsn == high
+
+
+def test_a_group_nobody_captured_stands_at_zero(state: State) -> None:
+    assert state.captured("shop") == Lsn(0)
+    assert state.group("other") is None
+    assert [group.name for group in state.groups()] == ["shop"]
+
+
+def test_a_table_keeps_its_state_when_it_is_renamed(state: State) -> None:
+    assert state.ensure_table("shop", 7, ORDERS, RAW).state == "PENDING"
+    state.set_state("shop", 7, "CATCHUP", position=Lsn(5), copy_lsn=Lsn(6))
+    renamed = TableName("public", "orders2")
+    row = state.ensure_table("shop", 7, renamed, RAW)
+    assert (row.source, row.lake, row.state, row.position, row.copy_lsn) == (renamed, RAW, "CATCHUP", Lsn(5), Lsn(6))
+
+
+def test_an_error_is_cleared_by_the_next_good_state(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    soon = datetime(2030, 1, 1, tzinfo=UTC)
+    state.set_state("shop", 7, "ERRORED", position=Lsn(5), error="broken", failures=2, retry_at=soon)
+    (row,) = state.tables("shop")
+    assert (row.error, row.failures, row.retry_at) == ("broken", 2, soon)
+    state.set_state("shop", 7, "STREAMING")
+    (row,) = state.tables("shop")
+    assert (row.error, row.failures, row.retry_at, row.position) == (None, 0, None, Lsn(5))
+
+
+def test_noting_a_delivery_twice_counts_it_once(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    state.ensure_table("shop", 8, TableName("public", "quiet"), TableName("raw", "quiet"))
+    for _ in range(2):
+        state.record_delivery("shop", Lsn(9), 3, {7: Counts(1, 2, 3)}, {7: Lsn(9), 8: Lsn(9)})
+    rows = {row.oid: row for row in state.tables("shop")}
+    assert (rows[7].inserted, rows[7].updated, rows[7].deleted, rows[7].position) == (1, 2, 3, Lsn(9))
+    assert (rows[8].inserted, rows[8].position) == (0, Lsn(9))
+    group = state.group("shop")
+    assert group is not None
+    assert (group.delivered_lsn, group.snapshot_id) == (Lsn(9), 3)
+
+
+def test_progress_of_a_copy_is_kept(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    state.record_progress("shop", 7, 10, 100)
+    (row,) = state.tables("shop")
+    assert (row.copied_rows, row.copy_total) == (10, 100)
+
+
+def test_a_fence_is_reached_by_the_first_snapshot_that_covers_it(state: State) -> None:
+    near, far = state.add_fence("shop", Lsn(10), 60), state.add_fence("shop", Lsn(20), 60)
+    state.add_fence("shop", Lsn(5), 0)  # expired at once
+    assert [fence.id for fence in state.fences("shop")] == [near, far]
+    state.reach_fences("shop", Lsn(10), 41)
+    state.reach_fences("shop", Lsn(30), 42)
+    assert (state.fence(near).reached_snapshot, state.fence(far).reached_snapshot) == (41, 42)
+    assert state.fences("shop") == []
+
+
+def test_a_lock_names_its_holder_and_is_free_afterwards(state: State) -> None:
+    with state.lock("shop deliver") as lock:
+        lock.keep()
+        with state.lock("another"):
+            pass
+        with pytest.raises(OperatorMustAct, match=r"'shop deliver': pid \d+, 'headwater lock shop deliver'.*since \d"):
+            state.lock("shop deliver", patience=0).__enter__()
+    with state.lock("shop deliver"):
+        pass
+
+
+def test_a_lock_is_taken_again_after_its_session_was_ended(state: State, database: str) -> None:
+    with state.lock("shop") as lock:
+        _end_sessions(database)
+        lock.keep()
+        with pytest.raises(OperatorMustAct, match="another headwater"):
+            state.lock("shop", patience=0).__enter__()
+
+
+def test_a_call_survives_the_loss_of_its_connection(state: State, database: str) -> None:
+    _end_sessions(database)
+    assert state.captured("shop") == Lsn(0)
+
+
+def test_threads_may_share_the_state(state: State) -> None:
+    failures: list[BaseException] = []
+
+    def work(oid: int) -> None:
+        try:
+            for _ in range(20):
+                state.ensure_table("shop", oid, TableName("public", f"t{oid}"), RAW)
+                state.record_progress("shop", oid, 1, 2)
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=work, args=(oid,)) for oid in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(state.tables("shop")) == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "told"),
+    [
+        ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable, "127.0.0.1:1"),
+        ("postgresql://u:topsecret@[bad", ConfigError, "not a libpq URL"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told) as caught:
+        State.connect(url)
+    chain, texts = caught.value, []
+    while chain is not None:
+        texts.append(str(chain))
+        chain = chain.__cause__  # type: ignore[assignment]
+    assert not any("topsecret" in text for text in texts)
+
+
+def test_a_missing_database_is_a_config_error(database: str) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        State.connect(database.replace("/t_", "/nothing_"))
+
+
+def test_a_role_that_may_not_create_the_schema_is_told_so(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE ROLE reader_only LOGIN")
+        try:
+            state = State.connect(database.replace("postgres@", "reader_only@"))
+            with pytest.raises(OperatorMustAct, match="permission denied"):
+                state.migrate()
+            state.close()
+        finally:
+            admin.execute("DROP ROLE reader_only")
+
+
+def _end_sessions(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
