@@ -1,0 +1,205 @@
+"""Everything that would keep a group from being captured, found at once, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from difflib import get_close_matches
+from typing import Any
+
+from headwater.capture.source import (
+    Source,
+    check_slot,
+    describe,
+    object_name,
+    publication_tables,
+    slot_gone,
+    slot_of,
+    strange_slot,
+    strange_source,
+)
+from headwater.change import TableName
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.state import GroupRow
+from headwater.state.connect import Connection, connect, server_name, translated
+
+__all__ = ["problems"]
+
+_OLDEST = 14
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a composite type"}
+
+
+def problems(
+    url: str, groups: Mapping[str, Iterable[TableName]], known: Mapping[str, GroupRow] | None = None
+) -> list[HeadwaterError]:
+    """All problems of a source with these groups' tables. `known` is what the state has of the groups, if anything."""
+    try:
+        with closing(connect(url, application_name="headwater check")) as connection, translated(url):
+            return [*_server(connection, url, groups), *_groups(connection, url, groups, known or {})]
+    except HeadwaterError as exc:
+        return [exc]
+
+
+def _server(connection: Connection, url: str, groups: Mapping[str, Iterable[TableName]]) -> Iterator[HeadwaterError]:
+    where = server_name(url)
+    version = connection.info.server_version // 10000
+    if version < _OLDEST:
+        yield OperatorMustAct(f"{where} is PostgreSQL {version}", hint=f"upgrade it to {_OLDEST} or newer")
+    level, slots, senders, recovery = _row(
+        connection,
+        "SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int,"
+        " current_setting('max_wal_senders')::int, pg_is_in_recovery()",
+    )
+    if recovery:
+        yield OperatorMustAct(
+            f"{where} is a standby, which cannot hold our state", hint="point `source` at the primary"
+        )
+    if level != "logical":
+        yield OperatorMustAct(
+            f"{where} has wal_level {level!r}, not 'logical'",
+            hint="ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
+        )
+    user, replication, create = _row(
+        connection,
+        "SELECT rolname::text, rolreplication OR rolsuper, has_database_privilege(current_database(), 'CREATE')"
+        " FROM pg_roles WHERE rolname = current_user",
+    )
+    if not replication:
+        yield OperatorMustAct(f"role {user!r} may not replicate", hint=f'ALTER ROLE "{user}" REPLICATION')
+    if not create:
+        yield OperatorMustAct(
+            f"role {user!r} may not create a publication in {where}",
+            hint=f'GRANT CREATE ON DATABASE "{connection.info.dbname}" TO "{user}"',
+        )
+    names = [object_name(group) for group in groups]
+    used, ours, sending = _row(
+        connection,
+        "SELECT count(*), count(*) FILTER (WHERE slot_name = ANY(%s)),"
+        " (SELECT count(*) FROM pg_stat_replication WHERE application_name NOT LIKE 'headwater capture %%')"
+        " FROM pg_replication_slots",
+        (names,),
+    )
+    missing = len(names) - ours
+    if missing and used + missing > slots:
+        yield OperatorMustAct(
+            f"{where} has {slots - used} free replication slots, {missing} are needed (max_replication_slots {slots})",
+            hint="raise max_replication_slots and restart the server, or drop a slot nobody uses",
+        )
+    if sending + len(names) > senders:
+        yield OperatorMustAct(
+            f"{where} has {senders - sending} free WAL senders, {len(names)} are needed (max_wal_senders {senders})",
+            hint="raise max_wal_senders and restart the server",
+        )
+
+
+def _groups(
+    connection: Connection, url: str, groups: Mapping[str, Iterable[TableName]], known: Mapping[str, GroupRow]
+) -> Iterator[HeadwaterError]:
+    with Source(url) as source:
+        identity = source.identify()
+    for group, tables in groups.items():
+        wanted = list(tables)
+        for table in wanted:
+            yield from _table(connection, table)
+        yield from _publication(connection, object_name(group), set(wanted))
+        row = known.get(group)
+        if row is not None and row.source_id != identity.source_id:
+            yield strange_source(row, identity)
+            continue
+        yield from _slot(connection, group, row, identity.database)
+
+
+def _slot(connection: Connection, group: str, row: GroupRow | None, database: str) -> Iterator[HeadwaterError]:
+    name = object_name(group)
+    slot = slot_of(connection, name)
+    captured = row.captured_lsn if row is not None else None
+    if slot is None:
+        if row is not None and captured is not None:
+            yield slot_gone(row)
+        return
+    if row is None or not row.slot_requested:
+        yield strange_slot(name, group)
+        return
+    try:
+        check_slot(slot, database, captured)
+    except OperatorMustAct as exc:
+        yield exc
+
+
+def _publication(connection: Connection, name: str, wanted: set[TableName]) -> Iterator[HeadwaterError]:
+    published = publication_tables(connection, name)
+    if published is None or published == wanted:
+        return
+    (mine,) = _row(connection, "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s", (name,))
+    if not mine:
+        lacking = ", ".join(str(table) for table in sorted(wanted ^ published))
+        yield OperatorMustAct(
+            f"publication {name!r} belongs to another role and differs from the config in: {lacking}",
+            hint=f"ALTER PUBLICATION {name} OWNER TO the role of the source URL",
+        )
+
+
+def _table(connection: Connection, table: TableName) -> Iterator[HeadwaterError]:
+    found = connection.execute(
+        "SELECT c.relkind::text, c.relpersistence::text, c.relreplident::text, has_table_privilege(c.oid, 'SELECT'),"
+        " pg_has_role(c.relowner, 'USAGE'), EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+        table,
+    ).fetchone()
+    if found is None:
+        yield _missing(connection, table)
+        return
+    kind, persistence, identity, readable, owned, primary = found
+    if kind not in ("r", "p"):
+        yield ConfigError(f"{str(table)!r} is {_KINDS.get(kind, 'no table')}", hint="name the table behind it instead")
+        return
+    if persistence != "p":
+        yield ConfigError(
+            f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
+            hint=f"ALTER TABLE {table} SET LOGGED",
+        )
+    if not readable:
+        yield OperatorMustAct(f"table {str(table)!r} may not be read", hint=f"GRANT SELECT ON {table} TO CURRENT_USER")
+    if not owned:
+        yield OperatorMustAct(
+            f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
+            hint=f"make the role of the source URL a member of the owner of {table}",
+        )
+    yield from _identity(connection, table, identity, primary)
+
+
+def _identity(connection: Connection, table: TableName, identity: str, primary: bool) -> Iterator[HeadwaterError]:
+    if identity == "f":
+        yield OperatorMustAct(
+            f"table {str(table)!r} has replica identity FULL, which is not supported yet",
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT, with a primary key",
+        )
+    elif not describe(connection, table).key:
+        move = (
+            f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT" if primary else f"ALTER TABLE {table} ADD PRIMARY KEY (...)"
+        )
+        lack = "has a primary key that is not its replica identity" if primary else "has no primary key"
+        yield OperatorMustAct(
+            f"table {str(table)!r} {lack}: updates and deletes could not be followed",
+            hint=f"{move}; the key must not be deferrable",
+        )
+
+
+def _missing(connection: Connection, table: TableName) -> HeadwaterError:
+    names = [
+        TableName(*row)
+        for row in connection.execute(
+            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'headwater')"
+        )
+    ]
+    similar = get_close_matches(table.name, {each.name for each in names}, n=2, cutoff=0.75)
+    close = sorted(str(each) for each in names if each.name in similar)
+    hint = f"did you mean {' or '.join(close)}?" if close else "create it, or correct its name in the config"
+    return ConfigError(f"there is no table {str(table)!r} in the source", hint=hint)
+
+
+def _row(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> tuple[Any, ...]:
+    row = connection.execute(sql, parameters).fetchone()
+    assert row is not None
+    return tuple(row)

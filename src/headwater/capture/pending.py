@@ -1,0 +1,26 @@
+"""Is anything in a slot that nobody has read yet? Asked without reading it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from headwater.change import Lsn
+from headwater.state.connect import connect, translated
+
+__all__ = ["has_pending_changes"]
+
+_PEEK = """
+    SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, 1, 'proto_version', '1', 'publication_names', %s)
+"""
+
+
+def has_pending_changes(url: str, slot: str, publication: str, before: Lsn) -> bool:
+    """Does the slot hold a change of the publication's tables that was committed before this position?
+
+    The slot must not be in use. Looks at the first transaction only: it is the earliest.
+    """
+    with closing(connect(url, application_name="headwater verify")) as connection, translated(url):
+        messages = [bytes(row[0]) for row in connection.execute(_PEEK, (slot, before, f'"{publication}"'))]
+    commits = (int.from_bytes(message[2:10]) for message in messages if message[:1] == b"C")
+    changed = any(message[:1] in (b"I", b"U", b"D", b"T") for message in messages)
+    return changed and any(commit < before.value for commit in commits)

@@ -1,0 +1,139 @@
+"""Capturing a group for as long as it is wanted: prepare the source, stream, and start again when something breaks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from typing import Any
+
+from headwater.capture.slot import ROLL_BYTES, Stream
+from headwater.capture.source import (
+    Source,
+    check_slot,
+    object_name,
+    publication_tables,
+    slot_gone,
+    slot_of,
+    strange_source,
+)
+from headwater.capture.wire import QueryFailed, Replication
+from headwater.capture.writer import Staging, Writer
+from headwater.change import Lsn, TableName
+from headwater.errors import OperatorMustAct, SlotLost, Unreachable
+from headwater.state import State
+from headwater.state.connect import connect, translated
+
+__all__ = ["prepare", "run_capture"]
+
+_BACKOFF = 0.5, 30.0  # seconds: the first wait, doubled up to the second
+_PREDECESSOR = 90.0  # seconds: wal_sender_timeout is 60 by default, then the server gives a dead reader up
+_SLOT_IN_USE, _NOT_IN_STATE, _FILE_GONE = "55006", "55000", "58P01"
+_logger = logging.getLogger("headwater.capture")
+
+
+def prepare(source_url: str, state: State, group: str, tables: Iterable[TableName]) -> Lsn:
+    """Make group, publication and slot exist, in an order that a crash between does not spoil; the slot's position."""
+    name = object_name(group)
+    with Source(source_url) as source:
+        state.ensure_group(group, source.identify().source_id, name, name)
+        source.ensure_publication(name, tables)  # before the slot: the slot must never see a time without it
+        return source.ensure_slot(group, state)
+
+
+def run_capture(
+    source_url: str,
+    state: State,
+    log: Staging[Any],
+    group: str,
+    *,
+    stop: threading.Event,
+    roll_bytes: int = ROLL_BYTES,
+) -> None:
+    """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
+
+    What is unreachable is tried again for ever; OperatorMustAct is noted in the state and raised.
+    """
+    wait = _BACKOFF[0]
+    while not stop.is_set():
+        begun, before = time.monotonic(), None
+        try:
+            before = log.end()
+            _session(source_url, state, log, group, stop, roll_bytes)
+        except Unreachable as exc:
+            if time.monotonic() - begun > _BACKOFF[1] or _moved(log, before):
+                wait = _BACKOFF[0]
+            _logger.warning("capture of group %r waits %.1f s: %s", group, wait, exc.message)
+            stop.wait(wait)
+            wait = min(wait * 2, _BACKOFF[1])
+        except OperatorMustAct as exc:
+            with suppress(Unreachable):
+                state.record_error(group, exc.message)
+            raise
+
+
+def _session(
+    source_url: str, state: State, log: Staging[Any], group: str, stop: threading.Event, roll_bytes: int
+) -> None:
+    with closing(Replication(source_url, f"headwater capture {group}")) as connection:
+        captured = _start(connection, source_url, state, group, stop)
+        if captured is None:
+            return
+        state.record_error(group, None)
+        writer = Writer(state, log, group, captured)
+        writer.start()
+        with closing(writer):
+            Stream(connection, writer, roll_bytes).run(stop)
+
+
+def _checked(source_url: str, state: State, group: str) -> Lsn:
+    """Where to go on, after making sure that source and slot are still the ones we know."""
+    row = state.group(group)
+    if row is None or row.captured_lsn is None:
+        raise OperatorMustAct(f"group {group!r} has no slot yet", hint="run `headwater run`, which makes it")
+    with Source(source_url) as source:
+        identity = source.identify()
+    if identity.source_id != row.source_id:
+        raise strange_source(row, identity)
+    with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
+        slot = slot_of(connection, row.slot)
+        published = publication_tables(connection, row.publication)
+    if slot is None:
+        raise slot_gone(row)
+    check_slot(slot, identity.database, row.captured_lsn)
+    if published is None:
+        raise OperatorMustAct(
+            f"publication {row.publication!r} of group {group!r} is gone",
+            hint="the slot cannot be read without it: drop the slot too, and copy the tables again",
+        )
+    return row.captured_lsn
+
+
+def _start(connection: Replication, source_url: str, state: State, group: str, stop: threading.Event) -> Lsn | None:
+    """Start streaming where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
+    name = object_name(group)
+    deadline = time.monotonic() + _PREDECESSOR
+    told = False
+    while not stop.is_set():
+        captured = _checked(source_url, state, group)  # anew each time: the predecessor may still have been writing
+        try:
+            connection.start(name, name, captured)
+            return captured
+        except QueryFailed as exc:
+            if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
+                raise SlotLost(f"slot {name!r}: {exc.message}", hint="the tables must be copied again") from exc
+            if exc.sqlstate != _SLOT_IN_USE or time.monotonic() > deadline:
+                raise
+            if not told:
+                _logger.warning("slot %r is still in use, waiting for its reader to end: %s", name, exc.message)
+                told = True
+            stop.wait(0.5)
+    return None
+
+
+def _moved(log: Staging[Any], before: Lsn | None) -> bool:
+    with suppress(Unreachable):
+        return before is not None and log.end() > before
+    return False

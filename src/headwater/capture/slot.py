@@ -1,0 +1,179 @@
+"""Reading a slot: the loop between the walsender and the log's writer thread, and the feedback to the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from headwater import failpoints
+from headwater.capture import pgoutput
+from headwater.capture.buffer import Buffer, Chunk
+from headwater.capture.wire import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
+from headwater.capture.writer import Writer
+from headwater.change import Lsn, Relation
+
+__all__ = ["ROLL_BYTES", "Stream"]
+
+ROLL_BYTES = 16 << 20  # about five of them are in memory at once: 50 MiB more than at rest; with 64 it was 170
+_ROLL_SECONDS = 0.25
+_STATUS_SECONDS = 10.0  # feedback at least this often: the server's patience is a minute by default
+_IDLE_SECONDS = 10.0  # an idle position is recorded this often, not oftener: recording it makes WAL itself
+_IDLE_BYTES = 8 << 20  # ... or when it has moved this far
+_ASK_SECONDS = 0.2  # how often to ask the server for its position while somebody waits for it
+# The walsender sends each change by itself. Woken for each, we would spend more on waking than on reading: after a
+# small gulp we let some gather, for less time than it takes to fill the socket's buffer (about 230 small changes).
+_GULP = 8192  # bytes
+_NAP = 0.0003  # seconds
+_HEADER = 25  # of XLogData: 'w', start, end, clock
+_ROWS = frozenset(b"IUD")
+_COMMIT = ord("C")
+
+
+class Stream:
+    """One connection's life: from START_REPLICATION to a stop or an error. It sends feedback, the writer registers."""
+
+    def __init__(self, connection: Replication, writer: Writer, roll_bytes: int = ROLL_BYTES) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._roll_bytes = roll_bytes
+        self._buffer = Buffer(position=writer.captured)
+        self._handed = writer.captured  # the position after what the writer was given
+        self._confirmed = writer.captured
+        self._unstaged_since: float | None = None
+        self._recorded = self._told = self._asked = time.monotonic()
+        self._pressed = False  # the server asked for an answer: it may be waiting for us to shut down
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until `stop`; then everything that was read whole is registered and confirmed."""
+        with self._connection.translated():
+            self._tell(reply=True)
+            while not stop.is_set():
+                received = self._receive()
+                if not received:
+                    self._connection.wait(self._patience(), self._writer.wakeup)
+                elif received < _GULP:
+                    time.sleep(_NAP)
+                self._tend()
+            self._finish()
+
+    def _receive(self) -> int:
+        """Take in what has arrived; return how many bytes it was."""
+        self._connection.consume()
+        receive, buffer, limit = self._connection.receive, self._buffer, self._roll_bytes
+        messages, sizes, rows = buffer.messages, buffer.sizes, _ROWS  # locals: this loop runs for every change
+        received = 0
+        size, data = receive(1)
+        while size > 0:
+            received += size
+            if data[0] == XLOG_DATA:
+                kind = data[_HEADER]
+                if kind in rows:
+                    messages += data[_HEADER:]
+                    sizes.append(size - _HEADER)
+                    if len(messages) - buffer.open_byte >= limit:
+                        self._spill()
+                        messages, sizes = buffer.messages, buffer.sizes
+                else:
+                    self._other(bytes(data[_HEADER:]))
+                    if kind == _COMMIT and len(messages) >= limit:
+                        self._roll()
+                    messages, sizes = buffer.messages, buffer.sizes
+            elif data[0] == KEEPALIVE:
+                self._keepalive(data)
+            else:
+                raise pgoutput.ProtocolError(f"unknown replication message {bytes(data[:1])!r}")
+            size, data = receive(1)
+        if size < 0:
+            raise self._connection.ended()
+        return received
+
+    def _other(self, message: bytes) -> None:
+        match pgoutput.decode(message):
+            case pgoutput.Begin() as begin:
+                self._buffer.begin(begin)
+            case pgoutput.Commit() as commit:
+                if self._buffer.commit(commit) and self._unstaged_since is None:
+                    self._unstaged_since = time.monotonic()
+            case Relation() as relation:
+                self._buffer.relation(relation)
+            case pgoutput.Truncate(oids=oids):
+                self._buffer.truncate(message, oids)
+
+    def _keepalive(self, data: memoryview) -> None:
+        position, wants_reply = keepalive(data)
+        self._buffer.reach(Lsn(position))
+        if wants_reply:
+            self._pressed = True
+            self._tell()
+
+    def _tend(self) -> None:
+        """What the clock asks for: rolling, recording an idle position, feedback."""
+        self._writer.heard()
+        self._writer.check()
+        now = time.monotonic()
+        if self._unstaged_since is not None:
+            if now - self._unstaged_since >= _ROLL_SECONDS and not self._writer.busy:
+                self._roll()
+        elif self._buffer.open is None and self._idle_position_due(now):
+            self._roll()
+        if self._writer.captured != self._confirmed or now - self._told >= _STATUS_SECONDS:
+            self._tell(reply=now - self._told >= _STATUS_SECONDS)
+        elif self._writer.wanted > self._buffer.position and now - self._asked >= _ASK_SECONDS:
+            self._tell(reply=True)
+
+    def _idle_position_due(self, now: float) -> bool:
+        position, handed = self._buffer.position, self._handed
+        if position == handed:
+            return False
+        return (
+            self._pressed
+            or handed < self._writer.wanted <= position
+            or position.value - handed.value >= _IDLE_BYTES
+            or now - self._recorded >= _IDLE_SECONDS
+        )
+
+    def _patience(self) -> float:
+        if self._unstaged_since is not None:
+            return max(0.0, self._unstaged_since + _ROLL_SECONDS - time.monotonic()) + 0.001
+        return _ASK_SECONDS if self._writer.wanted > self._handed else 0.5
+
+    def _roll(self) -> None:
+        """Hand the whole transactions to the writer."""
+        chunk = self._buffer.take_whole()
+        self._handed, self._recorded = self._buffer.position, time.monotonic()
+        self._unstaged_since, self._pressed = None, False
+        self._put(chunk)
+
+    def _spill(self) -> None:
+        """A transaction larger than a roll: what there is of it goes to disk, to be registered with its commit."""
+        if self._buffer.open_row:
+            self._roll()
+        if len(self._buffer.messages) >= self._roll_bytes:
+            self._put(self._buffer.take_open())
+
+    def _put(self, chunk: Chunk | None) -> None:
+        failpoints.hit("capture.read")
+        while not self._writer.put(chunk, timeout=1.0):
+            self._writer.heard()
+            self._tell()  # the writer is behind; the server must not take us for dead
+
+    def _tell(self, *, reply: bool = False) -> None:
+        """Feedback. What the slot is told was recorded before."""
+        captured = self._writer.captured
+        self._connection.send(standby_status(max(self._buffer.position, captured), captured, reply=reply))
+        self._told = time.monotonic()
+        if reply:
+            self._asked = self._told
+        if captured != self._confirmed:
+            self._confirmed = captured
+            failpoints.hit("capture.confirmed")
+
+    def _finish(self) -> None:
+        if self._unstaged_since is not None or (self._buffer.open is None and self._buffer.position > self._handed):
+            self._roll()
+        self._put(None)
+        while self._writer.is_alive():
+            self._writer.join(timeout=1.0)
+            self._tell()
+        self._writer.check()
+        self._tell()

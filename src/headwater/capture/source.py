@@ -1,0 +1,255 @@
+"""The source: who it is, its tables' shapes, our publication and our slot in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from headwater.change import Column, Lsn, Relation, TableName
+from headwater.errors import ConfigError, OperatorMustAct, SlotLost
+from headwater.state import GroupRow, State
+from headwater.state.connect import Connection, connect, server_name, translated
+
+__all__ = [
+    "Identity",
+    "Slot",
+    "Source",
+    "check_slot",
+    "describe",
+    "object_name",
+    "publication_tables",
+    "slot_gone",
+    "slot_of",
+    "strange_slot",
+    "strange_source",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which cluster and database this is."""
+
+    system_identifier: str
+    database: str
+    version: int  # major
+
+    @property
+    def source_id(self) -> str:
+        return f"{self.system_identifier}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A row of pg_replication_slots."""
+
+    name: str
+    plugin: str
+    database: str
+    active_pid: int | None
+    confirmed_lsn: Lsn
+    lost: str  # why it can never be read again; empty if it can
+
+    @property
+    def active(self) -> bool:
+        return self.active_pid is not None
+
+
+def object_name(group: str) -> str:
+    """The name of a group's slot and of its publication."""
+    return f"headwater_{group}"
+
+
+class Source:
+    """The source database, on a connection of its own; a context manager."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection = connect(url, application_name="headwater source")
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def identify(self) -> Identity:
+        with translated(self._url):
+            row = self._connection.execute(
+                "SELECT system_identifier::text, current_database(), current_setting('server_version_num')::int / 10000"
+                " FROM pg_control_system()"
+            ).fetchone()
+        assert row is not None
+        return Identity(*row)
+
+    def describe(self, table: TableName) -> Relation:
+        with translated(self._url):
+            return describe(self._connection, table)
+
+    def current_lsn(self) -> Lsn:
+        """A position after everything committed so far, which the stream will reach even if nothing more is written."""
+        with translated(self._url), self._connection.transaction():
+            self._connection.execute("SET LOCAL synchronous_commit = on")
+            row = self._connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+            # A record beyond that position: else an idle server may stop a page header short of it for ever.
+            self._connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'fence')")
+        assert row is not None
+        lsn: Lsn = row[0]
+        return lsn
+
+    def ensure_publication(self, name: str, tables: Iterable[TableName]) -> None:
+        """Make the publication exist and hold exactly these tables. To be done before the slot is made."""
+        wanted = set(tables)
+        try:
+            with translated(self._url), self._connection.transaction():
+                self._publish(name, wanted)
+        except psycopg.errors.UndefinedTable as exc:
+            raise ConfigError(f"publication {name!r}: {exc}", hint="correct the table's name in the config") from exc
+        except OperatorMustAct as exc:
+            raise OperatorMustAct(
+                f"publication {name!r} cannot be kept: {exc.message}",
+                hint="connect as the owner of the tables and of the publication, with CREATE on the database",
+            ) from exc
+
+    def _publish(self, name: str, wanted: set[TableName]) -> None:
+        published = publication_tables(self._connection, name)
+        if published is None:
+            tables = sql.SQL(" FOR TABLE {}").format(_names(wanted)) if wanted else sql.SQL("")
+            statement = sql.SQL("CREATE PUBLICATION {}{} WITH (publish_via_partition_root = true)")
+            self._connection.execute(statement.format(sql.Identifier(name), tables))
+            return
+        for verb, names in (("ADD", wanted - published), ("DROP", published - wanted)):
+            if names:
+                statement = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
+                self._connection.execute(statement.format(sql.Identifier(name), sql.SQL(verb), _names(names)))
+
+    def ensure_slot(self, group: str, state: State) -> Lsn:
+        """Create the group's slot, or adopt it if it is ours; return the position it stands at.
+
+        The group must be in the state. A slot that somebody else made is refused, one that is gone is SlotLost.
+        """
+        row = state.group(group)
+        assert row is not None, "ensure_group first"
+        with translated(self._url):
+            slot = slot_of(self._connection, row.slot)
+            if slot is None and row.captured_lsn is not None:
+                raise slot_gone(row)
+            if slot is not None and not row.slot_requested:
+                raise strange_slot(row.slot, group)
+            if slot is None:
+                state.request_slot(group)
+                slot = self._create_slot(row.slot)
+        check_slot(slot, self.identify().database, row.captured_lsn)
+        state.begin_capture(group, slot.confirmed_lsn)
+        return slot.confirmed_lsn
+
+    def _create_slot(self, name: str) -> Slot:
+        try:
+            self._connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+        except psycopg.errors.ConfigurationLimitExceeded as exc:
+            raise OperatorMustAct(
+                f"no free replication slot for {name!r} on {server_name(self._url)}",
+                hint="raise max_replication_slots and restart the server, or drop a slot nobody uses",
+            ) from exc
+        slot = slot_of(self._connection, name)
+        assert slot is not None
+        return slot
+
+
+def slot_gone(row: GroupRow) -> SlotLost:
+    return SlotLost(
+        f"slot {row.slot!r} of group {row.name!r} is gone; its log ends at {row.captured_lsn}",
+        hint="the changes since then cannot be had: the tables must be copied again",
+    )
+
+
+def strange_slot(slot: str, group: str) -> OperatorMustAct:
+    return OperatorMustAct(
+        f"there is a slot {slot!r} already, and it was not made for group {group!r}",
+        hint=f"drop it with SELECT pg_drop_replication_slot('{slot}'), or give the group another name",
+    )
+
+
+def strange_source(row: GroupRow, identity: Identity) -> OperatorMustAct:
+    return OperatorMustAct(
+        f"group {row.name!r} was captured from source {row.source_id!r}, this one is {identity.source_id!r}",
+        hint="point `source` at the server it was, or give the group another name",
+    )
+
+
+def check_slot(slot: Slot, database: str, captured: Lsn | None) -> None:
+    """Refuse a slot that is not ours to read, or that cannot give what comes after `captured`."""
+    if slot.plugin != "pgoutput" or slot.database != database:
+        raise OperatorMustAct(
+            f"slot {slot.name!r} is one of {slot.plugin!r} in database {slot.database!r}, not of ours",
+            hint=f"drop it with SELECT pg_drop_replication_slot('{slot.name}'), or give the group another name",
+        )
+    if slot.lost:
+        raise SlotLost(
+            f"slot {slot.name!r} has lost its WAL: {slot.lost}",
+            hint=f"drop it with SELECT pg_drop_replication_slot('{slot.name}') and copy the tables again;"
+            " a larger max_slot_wal_keep_size gives more time",
+        )
+    if captured is not None and slot.confirmed_lsn > captured:
+        raise OperatorMustAct(
+            f"slot {slot.name!r} was moved to {slot.confirmed_lsn} by somebody else; our log ends at {captured}",
+            hint="the changes between cannot be had: the tables must be copied again",
+        )
+
+
+def slot_of(connection: Connection, name: str) -> Slot | None:
+    version = connection.info.server_version // 10000
+    lost = "CASE WHEN wal_status = 'lost' THEN 'wal_status is lost' ELSE '' END"
+    if version >= 17:
+        lost = f"coalesce(invalidation_reason, {lost})"
+    elif version == 16:
+        lost = f"CASE WHEN conflicting THEN 'it conflicts with recovery' ELSE {lost} END"
+    row = connection.execute(
+        f"SELECT slot_name::text, coalesce(plugin::text, 'physical'), coalesce(database::text, ''), active_pid,"
+        f" coalesce(confirmed_flush_lsn, '0/0'), {lost} FROM pg_replication_slots WHERE slot_name = %s",
+        (name,),
+    ).fetchone()
+    return None if row is None else Slot(*row)
+
+
+def publication_tables(connection: Connection, name: str) -> set[TableName] | None:
+    """The tables a publication names; None if there is no such publication."""
+    if connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
+        return None
+    rows = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
+        " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
+        (name,),
+    )
+    return {TableName(*row) for row in rows}
+
+
+def describe(connection: Connection, table: TableName) -> Relation:
+    """A table's shape as pgoutput will tell it; the version id is 0."""
+    head = connection.execute(
+        "SELECT c.oid, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
+        table,
+    ).fetchone()
+    if head is None:
+        raise ConfigError(f"there is no table {str(table)!r} in the source", hint="correct its name in the config")
+    oid, identity = head
+    columns = connection.execute(
+        # A deferrable primary key is no replica identity.
+        "SELECT a.attname::text, a.atttypid::bigint, a.atttypmod, %(identity)s = 'f' OR EXISTS ("
+        " SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND a.attnum = ANY(i.indkey::int2[]) AND i.indisvalid"
+        " AND (%(identity)s = 'd' AND i.indisprimary AND i.indimmediate OR %(identity)s = 'i' AND i.indisreplident))"
+        " FROM pg_attribute a WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped"
+        " AND a.attgenerated = '' ORDER BY a.attnum",
+        {"oid": oid, "identity": identity},
+    ).fetchall()
+    return Relation(0, oid, table, identity, tuple(Column(*row) for row in columns))
+
+
+def _names(tables: Iterable[TableName]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(*table) for table in sorted(tables))

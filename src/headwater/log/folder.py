@@ -1,0 +1,83 @@
+"""Where a group's segment files lie: a local folder or an `s3://` prefix. A file is durable before it is registered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headwater.errors import ConfigError, Unreachable
+from headwater.files import filesystem, inside
+from headwater.log import segment
+
+__all__ = ["Folder"]
+
+_SUFFIX = ".parquet"
+
+
+class Folder:
+    """The files of one group. Names are relative to it."""
+
+    def __init__(self, root: str, group: str) -> None:
+        remote = root.startswith("s3://")
+        self.uri = f"{root.rstrip('/') if remote else os.path.abspath(root)}/segments/{group}"
+        self._system, self._path = filesystem(self.uri), inside(self.uri)
+        self._local = not remote
+        self._made = False
+
+    def uri_of(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    def write(self, name: str, table: pa.Table) -> int:
+        """Write a segment and make it durable; return its size."""
+        path = f"{self._path}/{name}"
+        try:
+            self._make()
+            with self._system.open_output_stream(path) as sink:
+                segment.write(table, sink)
+                size = int(sink.tell())
+            if self._local:
+                _sync(path)
+                _sync(self._path)
+        except (PermissionError, NotADirectoryError, FileExistsError) as exc:
+            raise ConfigError(
+                f"the log folder {self.uri!r} cannot be written: {exc}", hint="make it writable, or change `log`"
+            ) from exc
+        except OSError as exc:
+            raise Unreachable(
+                f"cannot write the segment {self.uri_of(name)!r}: {exc}",
+                hint="free disk space, or check the object store",
+            ) from exc
+        return size
+
+    def names(self, older_than: timedelta = timedelta(0)) -> Iterator[str]:
+        """Segment files last written longer ago than that."""
+        for info in self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True)):
+            if info.base_name.endswith(_SUFFIX) and datetime.now(UTC) - info.mtime >= older_than:
+                yield info.base_name
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; one that is gone already is fine."""
+        for name in names:
+            try:
+                self._system.delete_file(f"{self._path}/{name}")
+            except FileNotFoundError:
+                continue
+
+    def _make(self) -> None:
+        if not self._made and self._local:
+            os.makedirs(self._path, exist_ok=True)
+            for folder in (self._path, os.path.dirname(self._path), os.path.dirname(os.path.dirname(self._path))):
+                _sync(folder)
+        self._made = True
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,169 @@
+"""The index of the log in PostgreSQL: which segments there are, what each holds, and how far the log is complete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+from headwater.change import Column, Lsn, Relation, TableName
+from headwater.errors import OperatorMustAct
+from headwater.log.segment import Part
+from headwater.state import State
+
+__all__ = ["Index", "Indexed", "Written"]
+
+_PAGE = 500  # segments asked for at a time
+_RELATION = "SELECT id, oid, namespace, name, identity, columns FROM headwater.relations"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A segment file that is on disk and not registered."""
+
+    name: str
+    first_lsn: Lsn
+    last_lsn: Lsn
+    rows: int
+    bytes: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A registered segment."""
+
+    id: int
+    name: str
+    first_lsn: Lsn
+    last_lsn: Lsn
+    end_lsn: Lsn
+    rows: int
+    bytes: int
+
+
+class Index:
+    """One group's rows in the tables segments, segment_parts and relations."""
+
+    def __init__(self, state: State, group: str) -> None:
+        self._state = state
+        self._group = group
+
+    def bounds(self) -> tuple[Lsn, Lsn]:
+        """Where the log begins (0/0: never trimmed) and where it ends."""
+        rows = self._state.query(
+            "SELECT trimmed_lsn, captured_lsn FROM headwater.groups WHERE name = %s", (self._group,)
+        )
+        begin, end = rows[0] if rows else (None, None)
+        return begin or Lsn(0), end or Lsn(0)
+
+    def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
+        """Make the files part of the log, which grows from `after` to `upto`, in one transaction.
+
+        `upto` is also noted as confirmed: the slot is told next. Tried once: when Unreachable, ask `bounds`.
+        """
+        with self._state.transaction() as connection:
+            moved = connection.execute(
+                "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, updated_at = now()"
+                " WHERE name = %s AND captured_lsn = %s",
+                (upto, upto, self._group, after),
+            )
+            if moved.rowcount != 1:
+                raise OperatorMustAct(
+                    f"the log of group {self._group!r} no longer ends at {after}: another process writes it",
+                    hint="stop the other headwater; only one may capture a group",
+                )
+            for each in written:
+                row = connection.execute(
+                    "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes)"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING id",
+                    (self._group, each.name, each.first_lsn, each.last_lsn, upto, each.rows, each.bytes),
+                ).fetchone()
+                assert row is not None
+                connection.execute(
+                    "INSERT INTO headwater.segment_parts (segment_id, relation_id, rows, ops, first_lsn, last_lsn)"
+                    " SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::pg_lsn[], %s::pg_lsn[])",
+                    (
+                        row[0],
+                        [part.relation_id for part in each.parts],
+                        [part.rows for part in each.parts],
+                        [part.ops for part in each.parts],
+                        [part.first_lsn for part in each.parts],
+                        [part.last_lsn for part in each.parts],
+                    ),
+                )
+
+    def segments(self, after: Lsn, before: Lsn) -> Iterator[Indexed]:
+        """Segments that may hold a commit with after <= commit_lsn < before, in commit order."""
+        place: tuple[Lsn, int] = (after, 0)
+        while True:
+            rows = self._state.query(
+                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes FROM headwater.segments"
+                " WHERE group_name = %s AND pending_xid IS NULL AND (last_lsn, id) > (%s, %s) AND first_lsn < %s"
+                " ORDER BY last_lsn, id LIMIT %s",
+                (self._group, *place, before, _PAGE),
+            )
+            yield from (Indexed(*row) for row in rows)
+            if len(rows) < _PAGE:
+                return
+            place = (rows[-1][3], rows[-1][0])
+
+    def parts(self, segments: Sequence[int]) -> dict[int, tuple[Part, ...]]:
+        rows = self._state.query(
+            "SELECT segment_id, relation_id, rows, ops, first_lsn, last_lsn FROM headwater.segment_parts"
+            " WHERE segment_id = ANY(%s) ORDER BY segment_id, relation_id",
+            (list(segments),),
+        )
+        return {key: tuple(Part(*row[1:]) for row in group) for key, group in groupby(rows, lambda row: int(row[0]))}
+
+    def names(self) -> set[str]:
+        """Every registered file, pending ones too."""
+        return {
+            row[0]
+            for row in self._state.query("SELECT path FROM headwater.segments WHERE group_name = %s", (self._group,))
+        }
+
+    def trim(self, before: Lsn, retention: timedelta) -> list[str]:
+        """Forget segments that end at or below `before` and are old enough; return their files."""
+        with self._state.transaction() as connection:
+            rows = connection.execute(
+                "DELETE FROM headwater.segments WHERE group_name = %s AND pending_xid IS NULL AND end_lsn <= %s"
+                " AND created_at <= now() - %s RETURNING path, end_lsn",
+                (self._group, before, retention),
+            ).fetchall()
+            if rows:
+                connection.execute(
+                    "UPDATE headwater.groups SET trimmed_lsn = greatest(trimmed_lsn, %s) WHERE name = %s",
+                    (max(end for _, end in rows), self._group),
+                )
+        return [path for path, _ in rows]
+
+    def newest(self) -> list[Relation]:
+        """The newest version of every relation of the group."""
+        rows = self._state.query(
+            f"SELECT DISTINCT ON (oid) * FROM ({_RELATION} WHERE group_name = %s) r ORDER BY oid, id DESC",
+            (self._group,),
+        )
+        return [_relation(row) for row in rows]
+
+    def relations(self, ids: Sequence[int]) -> list[Relation]:
+        return [_relation(row) for row in self._state.query(f"{_RELATION} WHERE id = ANY(%s)", (list(ids),))]
+
+    def add_relation(self, relation: Relation, lsn: Lsn) -> int:
+        columns = [[each.name, each.type_oid, each.typmod, each.key] for each in relation.columns]
+        with self._state.transaction() as connection:
+            row = connection.execute(
+                "INSERT INTO headwater.relations (group_name, oid, namespace, name, identity, columns, lsn)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING id",
+                (self._group, relation.oid, *relation.table, relation.identity, json.dumps(columns), lsn),
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _relation(row: tuple[Any, ...]) -> Relation:
+    id, oid, namespace, name, identity, columns = row
+    return Relation(id, oid, TableName(namespace, name), identity, tuple(Column(*each) for each in columns))

@@ -1,0 +1,148 @@
+"""A group that is being captured, and its log read back. As a program: capture until stdin ends."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from headwater.capture import Source, prepare, run_capture
+from headwater.change import Lsn, TableName
+from headwater.log import Log
+from headwater.state import State
+
+
+@dataclass
+class Captured:
+    """A row of the log, its tuples as text."""
+
+    commit_lsn: int
+    seq: int
+    xid: int
+    op: str
+    table: str
+    old: tuple[str | None, ...] | None
+    new: tuple[str | None, ...] | None
+
+
+@dataclass
+class Group:
+    """A group of the source at `url`."""
+
+    url: str
+    state: State
+    log: Log
+    folder: Path
+    name: str = "shop"
+
+    @classmethod
+    def opened(cls, url: str, folder: Path) -> Group:
+        state = State.connect(url)
+        state.migrate()
+        return cls(url, state, Log(state, "shop", str(folder)), folder)
+
+    def prepare(self, *tables: str) -> Lsn:
+        return prepare(self.url, self.state, self.name, [TableName.parse(table) for table in tables])
+
+    @contextmanager
+    def capturing(self, roll_bytes: int = 16 << 20) -> Iterator[threading.Event]:
+        """Capture in a thread; what it raises is raised at the end of the block."""
+        stop, failure = threading.Event(), []
+
+        def run() -> None:
+            try:
+                run_capture(self.url, self.state, self.log, self.name, stop=stop, roll_bytes=roll_bytes)
+            except BaseException as exc:
+                failure.append(exc)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield stop
+        finally:
+            stop.set()
+            thread.join(60)
+            assert not thread.is_alive()
+        if failure:
+            raise failure[0]
+
+    def settle(self, seconds: float = 30) -> Lsn:
+        """Wait until everything committed so far is in the log."""
+        with Source(self.url) as source:
+            lsn = source.current_lsn()
+        self.state.add_fence(self.name, lsn, seconds)
+        deadline = time.monotonic() + seconds
+        while self.log.end() < lsn:
+            assert time.monotonic() < deadline, f"the log is at {self.log.end()}, not at {lsn}"
+            time.sleep(0.02)
+        return lsn
+
+    def messages(self) -> list[tuple[int, int, bytes]]:
+        """(commit_lsn, seq, message) of everything in the log, in commit order."""
+        tables = [pq.read_table(segment.path) for segment in self.log.read(Lsn(0)).segments]
+        return sorted(
+            row
+            for table in tables
+            for row in zip(*(table[name].to_pylist() for name in ("commit_lsn", "seq", "message")), strict=True)
+        )
+
+    def rows(self) -> list[Captured]:
+        """Everything in the log, in commit order."""
+        batch = self.log.read(Lsn(0))
+        names = self.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
+        found = []
+        for segment in batch.segments:
+            for row in pq.read_table(segment.path).to_pylist():
+                old, new = _tuples(row["message"])
+                found.append(
+                    Captured(
+                        row["commit_lsn"],
+                        row["seq"],
+                        row["xid"],
+                        chr(row["op"]),
+                        str(names[row["relation"]].table),
+                        old,
+                        new,
+                    )
+                )
+        return sorted(found, key=lambda row: (row.commit_lsn, row.seq))
+
+
+def _tuples(message: bytes) -> tuple[tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
+    found: dict[str, tuple[str | None, ...]] = {}
+    at = 5
+    while message[:1] != b"T" and at < len(message):
+        kind, at = chr(message[at]), at + 1
+        (count,) = struct.unpack_from("!H", message, at)
+        at += 2
+        values: list[str | None] = []
+        for _ in range(count):
+            tag, at = message[at : at + 1], at + 1
+            if tag == b"t":
+                (size,) = struct.unpack_from("!I", message, at)
+                values.append(message[at + 4 : at + 4 + size].decode())
+                at += 4 + size
+            else:
+                values.append(None)
+        found["new" if kind == "N" else "old"] = tuple(values)
+    return found.get("old"), found.get("new")
+
+
+if __name__ == "__main__":
+    group, ended = Group.opened(sys.argv[1], Path(sys.argv[2])), threading.Event()
+
+    def end_with_stdin() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    run_capture(group.url, group.state, group.log, group.name, stop=ended, roll_bytes=int(sys.argv[3]))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

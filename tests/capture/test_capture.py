@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from captured_group import Group
+
+from headwater.capture.source import slot_of
+from headwater.change import Lsn
+from headwater.errors import OperatorMustAct, SlotLost
+from headwater.state import State, connect
+from headwater.state.connect import Connection
+from headwater.testing.postgres import EmbeddedPostgres
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def orders(group: Group, *more: str) -> None:
+    run(group.url, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)", *more)
+
+
+def test_every_kind_of_change_is_staged_with_its_values(group: Group) -> None:
+    orders(group, "CREATE TABLE lines (id int, pos int, PRIMARY KEY (id, pos))", "CREATE TABLE other (id int)")
+    group.prepare("orders", "lines")
+    with group.capturing():
+        run(group.url, "INSERT INTO orders VALUES (1, 'a'), (2, NULL)", "INSERT INTO lines VALUES (1, 1)")
+        run(group.url, "INSERT INTO other VALUES (1)")
+        run(group.url, "UPDATE orders SET id = 3 WHERE id = 2", "DELETE FROM lines")
+        run(group.url, "TRUNCATE orders, lines")
+        group.settle()
+    rows = group.rows()
+    assert [(row.op, row.table, row.old, row.new) for row in rows[:-2]] == [
+        ("I", "public.orders", None, ("1", "a")),
+        ("I", "public.orders", None, ("2", None)),
+        ("I", "public.lines", None, ("1", "1")),
+        ("U", "public.orders", ("2", None), ("3", None)),
+        ("D", "public.lines", ("1", "1"), None),
+    ]
+    assert sorted((row.op, row.table) for row in rows[-2:]) == [("T", "public.lines"), ("T", "public.orders")]
+    assert [row.seq for row in rows] == [0, 1, 2, 0, 1, 0, 1]
+    assert len({row.commit_lsn for row in rows}) == len({row.xid for row in rows}) == 3
+
+
+def test_interleaved_transactions_come_in_commit_order(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.capturing(), psycopg.connect(group.url) as late, psycopg.connect(group.url) as early:
+        late.execute("INSERT INTO orders VALUES (1, 'late')")
+        early.execute("INSERT INTO orders VALUES (2, 'early')")
+        late.execute("INSERT INTO orders VALUES (3, 'late')")
+        early.commit()
+        late.commit()
+        group.settle()
+    rows = group.rows()
+    assert [row.new for row in rows] == [("2", "early"), ("1", "late"), ("3", "late")]
+    assert rows[0].commit_lsn < rows[1].commit_lsn == rows[2].commit_lsn
+
+
+def test_an_aborted_transaction_leaves_nothing(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.capturing(roll_bytes=1000), psycopg.connect(group.url) as connection:
+        connection.execute("INSERT INTO orders SELECT n FROM generate_series(1, 1000) n")
+        connection.rollback()
+        group.settle()
+    assert group.rows() == []
+
+
+def test_capture_goes_on_where_it_stopped_and_nothing_is_doubled(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    for start in range(0, 30, 10):
+        run(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start}, {start + 4}) n")
+        with group.capturing():
+            run(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start + 5}, {start + 9}) n")
+            group.settle()
+    rows = group.rows()
+    assert [row.new for row in rows] == [(str(n), None) for n in range(30)]
+    assert len({(row.commit_lsn, row.seq) for row in rows}) == 30
+
+
+def test_after_a_stop_everything_read_is_registered_and_the_slot_knows(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.capturing():
+        run(group.url, "INSERT INTO orders VALUES (1)")
+        group.settle()
+    with connect(group.url) as connection:
+        slot = slot_of(connection, "headwater_shop")
+    row = group.state.group("shop")
+    assert slot is not None
+    assert row is not None
+    assert slot.confirmed_lsn == row.confirmed_lsn == row.captured_lsn
+
+
+def test_a_change_of_shape_inside_a_transaction_makes_a_new_relation_version(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.capturing():
+        run(
+            group.url,
+            "INSERT INTO orders VALUES (1, 'a')",
+            "ALTER TABLE orders ADD COLUMN extra int DEFAULT 7",
+            "INSERT INTO orders VALUES (2, 'b')",
+        )
+        group.settle()
+    assert [row.new for row in group.rows()] == [("1", "a"), ("2", "b", "7")]
+    assert group.state.query("SELECT count(*) FROM headwater.relations") == [(2,)]
+
+
+def test_a_reconnect_does_not_make_new_relation_versions(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    for number in range(2):
+        with group.capturing():
+            run(group.url, f"INSERT INTO orders VALUES ({number})")
+            group.settle()
+    assert group.state.query("SELECT count(*) FROM headwater.relations") == [(1,)]
+
+
+def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_once(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    sizes: set[int] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        with psycopg.connect(group.url, autocommit=True) as connection:
+            while not done.wait(0.01):
+                row = connection.execute("SELECT coalesce(sum(rows), 0)::int FROM headwater.segments").fetchone()
+                sizes.update(row or ())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with group.capturing(roll_bytes=1 << 20):
+        run(group.url, "INSERT INTO orders VALUES (-1, 'before')")
+        run(group.url, "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 300000) n")
+        run(group.url, "INSERT INTO orders VALUES (-2, 'after')")
+        group.settle()
+    done.set()
+    watcher.join()
+    assert sizes <= {0, 1, 300_001, 300_002}
+    batch = group.log.read(Lsn(0), max_rows=10)
+    assert batch.segments[0].rows == 1
+    rest = group.log.read(batch.upto, max_rows=10).segments
+    assert len(rest) > 5
+    assert sum(segment.rows for segment in rest) in (300_000, 300_001)
+    table = pa.concat_tables(pq.read_table(segment.path) for segment in rest)
+    large = table.filter(pc.equal(table["commit_lsn"], rest[0].first_lsn.value))
+    assert large["seq"].to_pylist() == list(range(300_000))
+    values = (b"%d" % n for n in range(1, 300_001))
+    assert large["message"].to_pylist()[::1000] == [_insert(table, value) for value in islice(values, 0, None, 1000)]
+
+
+def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(group: Group) -> None:
+    orders(group, "CREATE TABLE unrelated (t text)")
+    group.prepare("orders")
+    with group.capturing():
+        group.settle()
+        run(group.url, "INSERT INTO unrelated SELECT repeat('x', 1000) FROM generate_series(1, 12000)")
+        with connect(group.url) as connection:
+            (lsn,) = connection.execute("SELECT pg_current_wal_lsn()").fetchone() or (Lsn(0),)
+            near = Lsn(lsn.value - (8 << 20))
+            _until(lambda: _confirmed(connection) > near, seconds=7)  # not the ten seconds of an idle one
+        begun = time.monotonic()
+        group.settle()
+        assert time.monotonic() - begun < 2
+    assert group.rows() == []
+
+
+def test_an_idle_source_is_not_kept_busy_by_our_own_notes(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.capturing():
+        group.settle()
+        time.sleep(0.5)
+        before = group.state.query("SELECT xmin::text FROM headwater.groups")
+        time.sleep(3)
+        assert group.state.query("SELECT xmin::text FROM headwater.groups") == before
+
+
+def test_values_are_printed_the_same_whatever_the_database_prefers(group: Group) -> None:
+    run(group.url, "CREATE TABLE odd (id int PRIMARY KEY, t timestamptz, i interval, b bytea, f float8)")
+    name = psycopg.conninfo.conninfo_to_dict(group.url)["dbname"]
+    odd = ("datestyle = German", "intervalstyle = iso_8601", "bytea_output = escape", "timezone = 'Asia/Tokyo'")
+    for setting in (*odd, "extra_float_digits = -5"):
+        run(group.url, f"ALTER DATABASE {name} SET {setting}")
+    group.prepare("odd")
+    with group.capturing():
+        values = "1, '2024-05-06 07:08:09+00', '1 day', '\\x00ff', 0.1::float8 + 0.2::float8"
+        run(group.url, f"INSERT INTO odd VALUES ({values})")
+        group.settle()
+    (row,) = group.rows()
+    assert row.new == ("1", "2024-05-06 07:08:09+00", "1 day", "\\x00ff", "0.30000000000000004")
+
+
+def test_the_state_may_live_in_another_database(group: Group, postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    with psycopg.connect(postgres.url(), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE elsewhere")
+    try:
+        elsewhere = State.connect(postgres.url("elsewhere"))
+        elsewhere.migrate()
+        moved = Group(group.url, elsewhere, type(group.log)(elsewhere, "shop", str(tmp_path / "else")), tmp_path)
+        orders(moved)
+        moved.prepare("orders")
+        with moved.capturing():
+            run(moved.url, "INSERT INTO orders VALUES (1, 'a')")
+            moved.settle()
+        assert [row.new for row in moved.rows()] == [("1", "a")]
+        elsewhere.close()
+    finally:
+        with psycopg.connect(postgres.url(), autocommit=True) as admin:
+            admin.execute("DROP DATABASE elsewhere WITH (FORCE)")
+
+
+def test_a_slot_that_is_gone_is_told_as_lost_and_noted(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    run(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    with pytest.raises(SlotLost, match="'headwater_shop' of group 'shop' is gone"), group.capturing():
+        _until(lambda: _error(group) is not None)
+    assert "is gone" in str(_error(group))
+
+
+def test_a_slot_that_somebody_moved_is_refused(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    run(group.url, "INSERT INTO orders VALUES (1)")
+    run(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
+    with pytest.raises(OperatorMustAct, match="was moved to"), group.capturing():
+        _until(lambda: _error(group) is not None)
+
+
+def test_another_cluster_is_refused(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    with group.state.transaction() as connection:
+        connection.execute("UPDATE headwater.groups SET source_id = '1/elsewhere'")
+    with pytest.raises(OperatorMustAct, match="was captured from source '1/elsewhere'"), group.capturing():
+        _until(lambda: _error(group) is not None)
+
+
+def test_a_dropped_publication_is_told(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    run(group.url, "DROP PUBLICATION headwater_shop")
+    with pytest.raises(OperatorMustAct, match="publication 'headwater_shop'"), group.capturing():
+        _until(lambda: _error(group) is not None)
+
+
+def test_capture_waits_for_a_reader_that_still_holds_the_slot(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    orders(group)
+    group.prepare("orders")
+    predecessor = Group.opened(group.url, group.folder)
+    with predecessor.capturing() as gone:
+        predecessor.settle()
+        with group.capturing():
+            _until(lambda: "still in use" in caplog.text)
+            gone.set()
+            run(group.url, "INSERT INTO orders VALUES (1, 'a')")
+            group.settle()
+    assert [row.new for row in group.rows()] == [("1", "a")]
+    predecessor.state.close()
+
+
+def _confirmed(connection: Connection) -> Lsn:
+    slot = slot_of(connection, "headwater_shop")
+    assert slot is not None
+    return slot.confirmed_lsn
+
+
+def _error(group: Group) -> str | None:
+    row = group.state.group("shop")
+    return row.error if row else None
+
+
+def _insert(table: pa.Table, id: bytes) -> bytes:
+    """The message of an insert of (id, 'x') into the table's only relation."""
+    oid: bytes = table["message"][0].as_py()[1:5]
+    return b"I" + oid + b"N\0\2t" + struct.pack("!I", len(id)) + id + b"t\0\0\0\1x"
+
+
+def _until(condition: object, seconds: float = 20) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from headwater.capture.pgoutput import Begin, Change, Commit, Ignored, Message, ProtocolError, Truncate, decode
+from headwater.change import Column, Lsn, Relation, TableName
+
+RELATION = (
+    b"R" + struct.pack("!I", 16384) + b"Sales\0orders\0d" + struct.pack("!H", 2)
+    + b"\1id\0" + struct.pack("!Ii", 20, -1) + b"\0sum\xc3\xa9\0" + struct.pack("!Ii", 1700, 655366)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "meaning"),
+    [
+        (b"B" + struct.pack("!QqI", 0x1_0000_0010, 1_000_000, 77), Begin(Lsn(0x1_0000_0010), 946_684_801_000_000, 77)),
+        (b"C" + struct.pack("!BQQq", 0, 16, 48, 0), Commit(Lsn(16), Lsn(48))),
+        (b"I" + struct.pack("!I", 16384) + b"N\0\1n", Change("I", 16384)),
+        (b"U" + struct.pack("!I", 4294967295) + b"K\0\1n", Change("U", 4294967295)),
+        (b"D" + struct.pack("!I", 1) + b"O\0\1n", Change("D", 1)),
+        (b"T" + struct.pack("!IBII", 2, 3, 5, 6), Truncate((5, 6), cascade=True, restart_identity=True)),
+        (b"O" + struct.pack("!Q", 1) + b"x\0", Ignored("O")),
+        (b"Y" + struct.pack("!I", 1) + b"\0x\0", Ignored("Y")),
+        (b"M\0" + struct.pack("!Q", 1) + b"x\0" + struct.pack("!I", 0), Ignored("M")),
+        (
+            RELATION,
+            Relation(
+                0,
+                16384,
+                TableName("Sales", "orders"),
+                "d",
+                (Column("id", 20, -1, True), Column("sumé", 1700, 655366, False)),
+            ),
+        ),
+        (
+            b"R" + struct.pack("!I", 9) + b"\0pg_x\0n" + struct.pack("!H", 0),
+            Relation(0, 9, TableName("pg_catalog", "pg_x"), "n", ()),
+        ),
+    ],
+)
+def test_a_message_is_understood_by_its_head(message: bytes, meaning: Message) -> None:
+    assert decode(message) == meaning
+
+
+def test_an_unknown_message_is_an_error_and_not_skipped() -> None:
+    with pytest.raises(ProtocolError, match="unknown pgoutput message b'Z'"):
+        decode(b"Zebra")
+
+
+@pytest.mark.parametrize("size", range(1, len(RELATION), 5))
+def test_a_message_cut_short_is_an_error(size: int) -> None:
+    with pytest.raises(ProtocolError, match="cut short"):
+        decode(RELATION[:size])

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+from pyarrow.fs import S3FileSystem
+
+from headwater.change import Column, Lsn, Relation, TableName
+from headwater.errors import ConfigError, OperatorMustAct
+from headwater.files import filesystem
+from headwater.log import SCHEMA, Log
+from headwater.state import State
+
+START = Lsn(100)
+
+
+@pytest.fixture
+def state(database: str) -> Iterator[State]:
+    state = State.connect(database)
+    state.migrate()
+    state.ensure_group("shop", "1/db", "s", "p")
+    state.begin_capture("shop", START)
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def log(state: State, tmp_path: Path) -> Log:
+    return Log(state, "shop", str(tmp_path / "log"))
+
+
+def relation(oid: int, *columns: str) -> Relation:
+    return Relation(0, oid, TableName("public", f"t{oid}"), "d", tuple(Column(name, 25, -1, False) for name in columns))
+
+
+def changes(relations: list[int], lsns: list[int], ops: str = "") -> dict[str, pa.Array]:
+    count = len(relations)
+    kinds = (ops or "I" * count).encode()
+    return {
+        "commit_lsn": pa.array(lsns, pa.int64()),
+        "seq": pa.array(range(count), pa.int64()),
+        "xid": pa.array([7] * count, pa.int64()),
+        "commit_ts": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
+        "op": pa.array(list(kinds), pa.uint8()),
+        "relation": pa.array(relations, pa.int64()),
+        "message": pa.array([b"%c%d" % (kind, n) for n, kind in enumerate(kinds)], pa.binary()),
+    }
+
+
+def append(log: Log, lsns: list[int], upto: int, relations: list[int] | None = None) -> None:
+    version = log.relation(relation(1, "id"), START).id
+    log.register([log.stage(changes(relations or [version] * len(lsns), lsns))], log.end(), Lsn(upto))
+
+
+def test_a_segment_keeps_relations_apart_and_each_in_commit_order(log: Log) -> None:
+    one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
+    staged = log.stage(changes([two, one, two, one, one], [100, 100, 110, 120, 120], "IUDTI"))
+    log.register([staged], START, Lsn(130))
+    (segment,) = log.read(START).segments
+    table = pq.read_table(segment.path)
+    assert table.schema.equals(SCHEMA)
+    assert [bytes(message) for message in table["message"].to_pylist()] == [b"I0", b"D2", b"U1", b"T3", b"I4"]
+    file = pq.ParquetFile(segment.path)
+    column = table.schema.get_field_index("relation")
+    groups = [file.metadata.row_group(n).column(column).statistics for n in range(file.num_row_groups)]
+    assert [(group.min, group.max) for group in groups] == [(two, two), (one, one)]
+    assert {part.relation_id: (part.rows, part.ops) for part in segment.parts} == {one: (3, "IUT"), two: (2, "DI")}
+    assert (segment.first_lsn, segment.last_lsn, segment.end_lsn) == (Lsn(100), Lsn(120), Lsn(130))
+    assert segment.bytes == Path(segment.path).stat().st_size
+
+
+def test_many_rows_of_one_relation_make_several_row_groups(log: Log) -> None:
+    version = log.relation(relation(1, "id"), START).id
+    count = 150_000
+    columns = changes([version], [100])
+    many = {name: column.take(pa.array(np.zeros(count, np.int64))) for name, column in columns.items()}
+    log.register([log.stage(many)], START, Lsn(130))
+    (segment,) = log.read(START).segments
+    metadata = pq.read_metadata(segment.path)
+    assert metadata.num_row_groups == 3
+    assert max(metadata.row_group(n).num_rows for n in range(3)) <= 65536
+
+
+def test_a_file_that_is_not_registered_is_not_in_the_log(log: Log) -> None:
+    version = log.relation(relation(1, "id"), START).id
+    log.stage(changes([version], [100]))
+    assert log.read(START) == type(log.read(START))((), START)
+    assert log.end() == START
+
+
+def test_reading_an_empty_stretch_tells_how_far_it_is_empty(log: Log) -> None:
+    log.register([], START, Lsn(500))
+    assert log.read(START).upto == Lsn(500)
+    assert log.read(START, upto=Lsn(300)).upto == Lsn(300)
+    assert log.read(Lsn(900)).upto == Lsn(900)
+
+
+def test_a_transaction_at_the_position_asked_for_is_read_again_and_one_before_it_is_not(log: Log) -> None:
+    append(log, [100], 110)
+    append(log, [110], 120)
+    append(log, [120], 130)
+    assert [segment.first_lsn for segment in log.read(Lsn(110)).segments] == [Lsn(110), Lsn(120)]
+    assert [segment.first_lsn for segment in log.read(Lsn(100), upto=Lsn(120)).segments] == [Lsn(100), Lsn(110)]
+    assert log.read(Lsn(100), upto=Lsn(115)).upto == Lsn(115)
+
+
+def test_a_batch_is_cut_between_segments_and_the_next_goes_on_there(log: Log) -> None:
+    for lsn in range(100, 200, 10):
+        append(log, [lsn, lsn + 5], lsn + 10)
+    seen, position = [], START
+    while (batch := log.read(position, max_rows=6)).segments:
+        seen.append([segment.first_lsn.value for segment in batch.segments])
+        position = batch.upto
+    assert seen == [[100, 110, 120], [130, 140, 150], [160, 170, 180], [190]]
+    assert position == log.end()
+
+
+def test_a_transaction_over_several_segments_is_never_split(log: Log) -> None:
+    version = log.relation(relation(1, "id"), START).id
+    append(log, [100], 110)
+    parts = [log.stage(changes([version] * 5, lsns)) for lsns in ([120] * 5, [120] * 5, [120, 130, 130, 130, 130])]
+    log.register(parts, Lsn(110), Lsn(140))
+    append(log, [150], 160)
+    batches, position = [], START
+    while (batch := log.read(position, max_rows=2)).segments:
+        batches.append(([segment.rows for segment in batch.segments], batch.upto.value))
+        position = batch.upto
+    assert batches == [([1], 110), ([5, 5, 5], 140), ([1], 160)]
+
+
+def test_more_segments_than_a_page_are_all_read(log: Log, state: State) -> None:
+    append(log, [100], 101)
+    with state.transaction() as connection:
+        connection.execute(
+            "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes)"
+            " SELECT 'shop', n::text, l, l, l + 1, 1, 1"
+            " FROM generate_series(1, 1200) n, LATERAL (SELECT '0/65'::pg_lsn + n) AS x(l)"
+        )
+        connection.execute("UPDATE headwater.groups SET captured_lsn = '0/FFFF'")
+    assert len(log.read(START).segments) == 1201
+
+
+def test_a_relation_gets_a_new_version_only_when_it_differs(log: Log, state: State, tmp_path: Path) -> None:
+    first = log.relation(relation(1, "id"), START)
+    assert log.relation(relation(1, "id"), START) == first
+    second = log.relation(relation(1, "id", "name"), Lsn(200))
+    assert second.id > first.id
+    again = Log(state, "shop", str(tmp_path / "log"))
+    assert again.relation(relation(1, "id", "name"), Lsn(300)) == second
+    assert again.relations([first.id, second.id]) == {first.id: first, second.id: second}
+
+
+def test_a_second_writer_is_found_out(log: Log, state: State, tmp_path: Path) -> None:
+    other = Log(state, "shop", str(tmp_path / "log"))
+    append(other, [100], 110)
+    version = log.relation(relation(1, "id"), START).id
+    staged = log.stage(changes([version], [100]))
+    with pytest.raises(OperatorMustAct, match="another process"):
+        log.register([staged], START, Lsn(110))
+    assert len(log.read(START).segments) == 1
+
+
+def test_only_files_never_registered_are_collected(log: Log, state: State, tmp_path: Path) -> None:
+    append(log, [100], 110)
+    version = log.relation(relation(1, "id"), START).id
+    log.stage(changes([version], [110]))
+    assert log.orphans(timedelta(0)) == []  # this writer may still register it
+    later = Log(state, "shop", str(tmp_path / "log"))
+    assert later.orphans() == []  # too young for anybody else to know
+    assert later.collect_orphans(timedelta(0)) == 1
+    (segment,) = log.read(START).segments
+    assert [Path(segment.path)] == list((tmp_path / "log").rglob("*.parquet"))
+
+
+def test_trimming_deletes_what_everybody_has_passed_and_refuses_to_read_it(log: Log, tmp_path: Path) -> None:
+    for lsn in (100, 110, 120):
+        append(log, [lsn], lsn + 10)
+    assert log.trim(Lsn(125), retention=timedelta(hours=1)) == 0
+    assert log.trim(Lsn(125)) == 2
+    assert len(list((tmp_path / "log").rglob("*.parquet"))) == 1
+    assert [segment.first_lsn for segment in log.read(Lsn(120)).segments] == [Lsn(120)]
+    with pytest.raises(OperatorMustAct, match="begins at 0/78"):
+        log.read(Lsn(110))
+
+
+def test_a_log_path_that_cannot_be_a_folder_is_told(state: State, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    log = Log(state, "shop", str(tmp_path / "file"))
+    version = log.relation(relation(1, "id"), START).id
+    with pytest.raises(ConfigError, match="cannot be written"):
+        log.stage(changes([version], [100]))
+
+
+def test_a_log_may_live_in_an_object_store(state: State, object_store: str) -> None:
+    log = Log(state, "shop", f"{object_store}/log")
+    append(log, [100], 110)
+    version = log.relation(relation(1, "id"), START).id
+    log.stage(changes([version], [110]))
+    (segment,) = log.read(START).segments
+    assert segment.path.startswith(f"{object_store}/log/")
+    system, path = filesystem(segment.path)
+    assert pq.read_table(path, filesystem=system).num_rows == 1
+    assert Log(state, "shop", f"{object_store}/log").collect_orphans(timedelta(0)) == 1
+    assert log.trim(Lsn(110)) == 1
+    assert log.orphans(timedelta(0)) == []
+
+
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    admin = {"access_key": "key", "secret_key": "secret", "endpoint_override": f"{host}:{port}", "scheme": "http"}
+    S3FileSystem(**admin, allow_bucket_creation=True).create_dir("bucket")
+    yield "s3://bucket"
+    server.stop()
