@@ -1,0 +1,82 @@
+"""Where the fold leaves its result for the next job's tasks: Arrow files beside the log, gone after the batch.
+
+Not Spark's cache: the tasks that search the lake need a table's keys as a set, and a row that is only going to be
+written has no reason to travel through the JVM a second time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headwater.files import filesystem, inside
+
+__all__ = ["Kept", "Scratch"]
+
+_KEYS = pa.schema([pa.field("key", pa.binary())])
+
+
+class Kept(NamedTuple):
+    """Where one table's share of one slot lies: `part` counts the record batches of the slot's two files."""
+
+    slot: int
+    oid: int
+    name: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A folder for one batch."""
+
+    path: str
+
+    @classmethod
+    @contextmanager
+    def opened(cls, root: str) -> Iterator[Scratch]:
+        path = f"{root}/scratch/{uuid.uuid4().hex}"
+        files = filesystem(path)
+        files.create_dir(inside(path), recursive=True)
+        try:
+            yield cls(path)
+        finally:
+            files.delete_dir(inside(path))
+
+    def keep(self, upserts: Sequence[pa.Table], touched: Sequence[pa.Array]) -> str:
+        """Write a slot's tables; return the name under which they are found again."""
+        name = uuid.uuid4().hex  # a task that Spark tries again must not meet its first attempt
+        if upserts:
+            self._write(f"{name}.net", [_one_batch(table) for table in upserts])
+            self._write(f"{name}.keys", [pa.record_batch([keys], schema=_KEYS) for keys in touched])
+        return name
+
+    def upserts(self, kept: Kept) -> pa.RecordBatch:
+        return self._read(f"{kept.name}.net", kept.part)
+
+    def touched(self, kept: Kept) -> pa.Array:
+        return self._read(f"{kept.name}.keys", kept.part).column(0)
+
+    def _write(self, name: str, batches: list[pa.RecordBatch]) -> None:
+        path = f"{self.path}/{name}"
+        with (
+            filesystem(path).open_output_stream(inside(path)) as out,
+            pa.ipc.new_file(out, batches[0].schema) as writer,
+        ):
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def _read(self, name: str, index: int) -> pa.RecordBatch:
+        files, path = filesystem(self.path), f"{inside(self.path)}/{name}"
+        with pa.memory_map(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path) as file:
+            return pa.ipc.open_file(file).get_batch(index)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -1,0 +1,37 @@
+"""Spread the tables of a batch over Spark's tasks, so that one plan serves any number of tables."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+__all__ = ["slots_for", "spread"]
+
+ROWS_PER_SLOT = 250_000  # what a worker folds in memory at once
+BYTES_PER_SLOT = 128 << 20
+SPLIT_FROM = 20_000  # a smaller table is not worth two files
+
+
+def slots_for(rows: int, size: int, cores: int) -> int:
+    """How many tasks a batch is folded in: all cores if it is worth it, more if memory asks for it."""
+    if rows < SPLIT_FROM:
+        return 1
+    rounds = max(-(-rows // (ROWS_PER_SLOT * cores)), -(-size // (BYTES_PER_SLOT * cores)), 1)
+    return cores * rounds
+
+
+def spread(rows: Mapping[int, int], slots: int) -> dict[int, tuple[int, ...]]:
+    """Give each table one slot, or several if it is large: the key's bucket then chooses among them.
+
+    Largest first onto the least loaded slot; a table's slots are always different ones.
+    """
+    load = [(0, slot) for slot in range(slots)]
+    share = max(sum(rows.values()) / slots, 1)
+    placed: dict[int, tuple[int, ...]] = {}
+    for table, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        pieces = 1 if count < SPLIT_FROM else min(slots, max(1, round(count / share)))
+        taken = [heapq.heappop(load) for _ in range(pieces)]
+        for weight, slot in taken:
+            heapq.heappush(load, (weight + count // pieces, slot))
+        placed[table] = tuple(slot for _, slot in taken)
+    return placed

@@ -1,0 +1,157 @@
+"""Raw pgoutput messages of one relation → its columns, one numpy pass a column, no loop over rows.
+
+The messages, after the tag and the relation's OID (every cell is a kind byte, and for text a length and the bytes):
+    Insert  I oid           N count cells
+    Update  U oid  [K|O count cells]  N count cells     K: the old key, if it changed   O: the whole old row
+    Delete  D oid   K|O count cells
+A `K` tuple has a cell for every column of the relation; those outside the key are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import TableError
+
+__all__ = ["NULL", "TEXT", "UNCHANGED", "Cells", "Split", "Tuples", "split"]
+
+TEXT, NULL, UNCHANGED = (ord(kind) for kind in "tnu")  # unchanged: a TOASTed value that an update left alone
+_INSERT, _UPDATE, _DELETE = (ord(op) for op in "IUD")
+_NEW, _OLD_KEY, _OLD_ROW = (ord(mark) for mark in "NKO")
+_FIRST_MARK = 5  # after the tag and the OID
+_HEAD = 3  # of a tuple: its mark and its count
+
+_Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One column of many tuples: its bytes (large_binary, null unless the kind is TEXT) and each cell's kind."""
+
+    text: pa.Array
+    kind: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """The new, or the old, tuples of those messages that have one; `rows` are their indexes, ascending."""
+
+    rows: _Places
+    cells: dict[int, Cells]  # by column
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Messages taken apart: `op` for each of them, `whole` for each old tuple (the entire row, not just the key)."""
+
+    op: npt.NDArray[np.uint8]
+    new: Tuples
+    old: Tuples
+    whole: npt.NDArray[np.bool_]
+
+
+def split(messages: pa.Array, count: int, columns: Collection[int] | None = None) -> Split:
+    """Take apart insert, update and delete messages of a relation with `count` columns; `columns`: only these."""
+    wanted = frozenset(range(count) if columns is None else columns)
+    if len(messages) == 0:
+        none = Tuples(np.zeros(0, np.int64), {column: _no_cells() for column in wanted})
+        return Split(np.zeros(0, np.uint8), none, none, np.zeros(0, bool))
+    try:
+        return _Walk(messages, count, wanted).split()
+    except IndexError as exc:
+        raise _malformed("it is cut short") from exc
+
+
+class _Walk:
+    def __init__(self, messages: pa.Array, count: int, wanted: frozenset[int]) -> None:
+        if messages.null_count:
+            raise _malformed("it is null")
+        self.count = count
+        self.wanted = wanted
+        _, offsets, self.data = messages.buffers()
+        width = np.int64 if pa.types.is_large_binary(messages.type) else np.int32
+        window = slice(messages.offset, messages.offset + len(messages) + 1)
+        self.edges = np.frombuffer(offsets, width)[window].astype(np.int64)
+        self.bytes = np.frombuffer(self.data or b"", np.uint8)
+        if (np.diff(self.edges) < _FIRST_MARK + _HEAD).any():
+            raise IndexError
+        # The big-endian integers that start at any byte: one gather reads them all, aligned or not.
+        self.uint16 = np.ndarray((len(self.bytes) - 1,), ">u2", self.bytes, strides=(1,))
+        self.uint32 = np.ndarray((len(self.bytes) - 3,), ">u4", self.bytes, strides=(1,))
+
+    def split(self) -> Split:
+        starts, ends = self.edges[:-1], self.edges[1:]
+        op, mark = self.bytes[starts], self.bytes[starts + _FIRST_MARK]
+        has_old = mark != _NEW
+        self._check(op, mark, has_old)
+        at = starts + _FIRST_MARK
+        old_rows, new_rows = np.flatnonzero(has_old), np.flatnonzero(op != _DELETE)
+        old, at[old_rows] = self._tuples(old_rows, at[old_rows], to_the_end=True)
+        if not np.array_equal(at[op == _DELETE], ends[op == _DELETE]):
+            raise _malformed("it goes on after its last column")
+        if (self.bytes[at[new_rows]] != _NEW).any():
+            raise _malformed("the new row is missing")
+        new, at[new_rows] = self._tuples(new_rows, at[new_rows], to_the_end=False)
+        if self.count - 1 in self.wanted and not np.array_equal(at, ends):
+            raise _malformed("it goes on after its last column")
+        return Split(op, new, old, mark[old_rows] == _OLD_ROW)
+
+    def _check(self, op: npt.NDArray[np.uint8], mark: npt.NDArray[np.uint8], has_old: npt.NDArray[np.bool_]) -> None:
+        known = np.isin(op, (_INSERT, _UPDATE, _DELETE)) & np.isin(mark, (_NEW, _OLD_KEY, _OLD_ROW))
+        fits = (has_old | (op != _DELETE)) & (~has_old | (op != _INSERT))
+        if not (known & fits).all():
+            raise _malformed("it is no insert, update or delete")
+
+    def _tuples(self, rows: _Places, at: _Places, *, to_the_end: bool) -> tuple[Tuples, _Places]:
+        """The tuples whose marks stand at `at`, and where they end (or where their last wanted column does)."""
+        counts = np.unique(self.uint16[at + 1])
+        if (counts != self.count).any():
+            raise TableError(
+                f"a change has {', '.join(map(str, counts))} columns, its relation {self.count}",
+                hint="the message was staged under another version of the table; please report this",
+            )
+        at = at + _HEAD
+        cells = {}
+        last = self.count - 1 if to_the_end else max(self.wanted, default=-1)
+        for column in range(last + 1):
+            kind, start, at = self._column(at)
+            if column in self.wanted:
+                cells[column] = Cells(self._gather(kind == TEXT, start, at), kind)
+        return Tuples(rows, cells), at
+
+    def _column(self, at: _Places) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
+        """The kind of the cells at `at`, and where each one's value starts and ends."""
+        kind = self.bytes[at]
+        text = kind == TEXT
+        if text.all():
+            start = at + 5
+            return kind, start, start + self.uint32[at + 1]
+        if (~text & (kind != NULL) & (kind != UNCHANGED)).any():
+            raise _malformed("a cell is neither text, null nor unchanged")
+        start = at + np.where(text, 5, 1)
+        return kind, start, start + np.where(text, self.uint32[np.where(text, at + 1, 0)], 0)
+
+    def _gather(self, text: npt.NDArray[np.bool_], start: _Places, end: _Places) -> pa.Array:
+        # Values and the gaps between them, in turn, are an array too; taking every other one copies in C++.
+        if len(start) == 0:
+            return pa.array([], pa.large_binary())
+        turns = np.empty(2 * len(start), np.int64)
+        turns[0::2], turns[1::2] = start, end
+        if turns[-1] > len(self.bytes):
+            raise IndexError
+        both = pa.Array.from_buffers(pa.large_binary(), len(turns) - 1, [None, pa.py_buffer(turns), self.data])
+        every_other = np.arange(0, len(turns), 2)
+        return both.take(pa.array(every_other) if text.all() else pa.array(every_other, mask=~text))
+
+
+def _no_cells() -> Cells:
+    return Cells(pa.array([], pa.large_binary()), np.zeros(0, np.uint8))
+
+
+def _malformed(why: str) -> TableError:
+    return TableError(f"a staged message cannot be read: {why}", hint="this is a bug; please report it")

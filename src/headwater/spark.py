@@ -1,0 +1,117 @@
+"""The Spark session, set up for a pipeline of small, frequent, Arrow-only jobs."""
+
+from __future__ import annotations
+
+import heapq
+import importlib
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+__all__ = ["deal", "on_tasks", "session", "warm_up"]
+
+logger = logging.getLogger(__name__)
+jvm_logger = logging.getLogger(f"{__name__}.jvm")
+
+_ALARMING = re.compile(r"^[\d/]+ [\d:]+ (ERROR|FATAL)\b|OutOfMemory|fatal error")
+
+Item = TypeVar("Item")
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",  # plans are fixed and small: re-planning each stage only adds latency
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> SparkSession:
+    """The session of this process; `conf` wins over our defaults."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages that we see
+    builder = SparkSession.Builder().master(master).appName(name)
+    for key, value in (_DEFAULTS | dict(conf)).items():
+        builder = builder.config(key, value)
+    with _jvm_output_logged():
+        spark = builder.getOrCreate()
+    if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
+        spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
+    return spark
+
+
+@contextmanager
+def _jvm_output_logged() -> Iterator[None]:
+    """What the JVM prints goes through our log, so that it has our format and hides what ours hides.
+
+    The JVM is started inside the block and keeps the pipe for its life.
+    """
+    read, write = os.pipe()
+    stderr = os.dup(2)
+    os.dup2(write, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(write)
+
+    def forward() -> None:
+        with os.fdopen(read, errors="replace") as lines:
+            for line in lines:
+                level = logging.WARNING if _ALARMING.search(line) else logging.DEBUG
+                jvm_logger.log(level, "%s", line.rstrip())
+
+    threading.Thread(target=forward, name="jvm-output", daemon=True).start()
+
+
+def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
+    """Run the plan's shape once: the first job of a session costs seconds, and no user should wait for them."""
+
+    def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for name in modules:  # so that each worker has paid for its imports
+            importlib.import_module(name)
+        yield from batches
+
+    cores = spark.sparkContext.defaultParallelism
+    rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("slot"))
+    rows.mapInArrow(nothing, "slot int").repartitionById(cores, F.col("slot")).mapInArrow(nothing, "slot int").collect()
+    logger.info("spark is warm", extra={"cores": cores})
+
+
+def on_tasks(
+    spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """One Spark task per unit: `work(unit)` yields its record batches."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from work(units[index])
+
+    return spark.range(0, len(units), 1, len(units)).mapInArrow(run, schema)
+
+
+def deal(items: Iterable[tuple[Item, int]], hands: int) -> list[tuple[Item, ...]]:
+    """Deal weighted items into at most `hands` units of about the same weight."""
+    units: list[list[Item]] = [[] for _ in range(hands)]
+    heap = [(0, hand) for hand in range(hands)]
+    for item, weight in sorted(items, key=lambda pair: -pair[1]):
+        load, hand = heap[0]
+        units[hand].append(item)
+        heapq.heapreplace(heap, (load + weight, hand))
+    return [tuple(unit) for unit in units if unit]

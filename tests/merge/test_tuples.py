@@ -1,0 +1,149 @@
+"""Raw pgoutput messages → columns, on hand-made messages and on those of a real PostgreSQL."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import TableError
+from headwater.merge.tuples import NULL, TEXT, UNCHANGED, Tuples, split
+
+Value = str | None
+CHANGES = (
+    "SELECT data FROM pg_logical_slot_get_binary_changes"
+    "(%s, NULL, NULL, 'proto_version', '1', 'publication_names', 'p')"
+)
+TOAST = "\0unchanged"
+
+
+def cells(mark: str, values: list[Value]) -> bytes:
+    def cell(value: Value) -> bytes:
+        if value is None:
+            return b"n"
+        return b"u" if value == TOAST else b"t" + struct.pack("!I", len(value.encode())) + value.encode()
+
+    return mark.encode() + struct.pack("!H", len(values)) + b"".join(map(cell, values))
+
+
+def message(op: str, *tuples: bytes) -> bytes:
+    return op.encode() + struct.pack("!I", 16388) + b"".join(tuples)
+
+
+def seen(tuples: Tuples, columns: int) -> dict[int, list[Value]]:
+    """The values by message, as they were put in."""
+    found: dict[int, list[Value]] = {int(row): [] for row in tuples.rows}
+    for column in range(columns):
+        cell = tuples.cells[column]
+        for row, text, kind in zip(tuples.rows, cell.text.to_pylist(), cell.kind.tolist(), strict=True):
+            assert (text is None) == (kind != TEXT)
+            found[int(row)].append({NULL: None, UNCHANGED: TOAST}[kind] if text is None else text.decode())
+    return found
+
+
+rows = st.lists(st.one_of(st.none(), st.just(TOAST), st.text(max_size=20)), min_size=3, max_size=3)
+changes = st.one_of(
+    st.tuples(st.just("I"), st.none(), rows),
+    st.tuples(st.just("U"), st.none(), rows),
+    st.tuples(st.just("U"), st.tuples(st.sampled_from("KO"), rows), rows),
+    st.tuples(st.just("D"), st.tuples(st.sampled_from("KO"), rows), st.none()),
+)
+
+
+@given(st.lists(changes, max_size=20), st.integers(0, 3), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_any_mix_of_messages_is_taken_apart_into_what_it_was_made_of(
+    history: list[Any], skip: int, width: pa.DataType
+) -> None:
+    encoded = [
+        message(op, *([cells(*old)] if old else []), *([cells("N", new)] if new else [])) for op, old, new in history
+    ]
+    parts = split(pa.array(encoded, width).slice(skip), 3)
+    history = history[skip:]
+    assert [chr(op) for op in parts.op] == [op for op, _, _ in history]
+    assert seen(parts.new, 3) == {index: new for index, (_, _, new) in enumerate(history) if new}
+    assert seen(parts.old, 3) == {index: old[1] for index, (_, old, _) in enumerate(history) if old}
+    assert parts.whole.tolist() == [old[0] == "O" for _, old, _ in history if old]
+
+
+def test_only_the_columns_asked_for_are_read() -> None:
+    update = message("U", cells("K", [None, "1", None]), cells("N", ["a", "2", "b"]))
+    parts = split(pa.array([update, update]), 3, [1])
+    assert {1} == set(parts.new.cells) == set(parts.old.cells)
+    assert parts.new.cells[1].text.to_pylist() == [b"2", b"2"]
+    assert parts.old.cells[1].text.to_pylist() == [b"1", b"1"]
+
+
+def test_no_messages_have_all_columns_empty() -> None:
+    parts = split(pa.array([], pa.binary()), 2)
+    assert [len(parts.new.cells[column].text) for column in range(2)] == [0, 0]
+    assert len(parts.op) == len(parts.old.rows) == len(parts.whole) == 0
+
+
+def test_a_message_with_another_number_of_columns_is_refused() -> None:
+    with pytest.raises(TableError, match="a change has 2 columns, its relation 3"):
+        split(pa.array([message("I", cells("N", ["1", "2"]))]), 3)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"I\0\0\0\1N",
+        message("X", cells("N", ["1", "2"])),
+        message("I", cells("K", ["1", "2"])),
+        message("D", cells("N", ["1", "2"])),
+        message("U", cells("K", ["1", "2"])),
+        message("I", cells("N", ["1", "2"])) + b"more",
+        message("D", cells("K", ["1", "2"])) + b"more",
+        message("I", cells("N", ["1", "22222"]))[:-3],
+        message("I", cells("N", ["1", "2"]))[:-6],
+        message("I", b"N\0\2b\0\0\0\1xn"),
+    ],
+)
+@pytest.mark.parametrize("after", [[], [message("I", cells("N", ["3", "4"]))]])
+def test_a_message_that_is_not_well_formed_is_refused_and_not_misread(broken: bytes, after: list[bytes]) -> None:
+    with pytest.raises(TableError):
+        split(pa.array([message("I", cells("N", ["1", "2"])), broken, *after]), 2)
+
+
+def test_a_null_message_is_refused() -> None:
+    with pytest.raises(TableError, match="null"):
+        split(pa.array([None], pa.binary()), 2)
+
+
+def test_messages_of_a_real_server_are_read(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)")
+        conn.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+        conn.execute("CREATE PUBLICATION p FOR TABLE t")
+        slot = "s_" + conn.info.dbname
+        conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        for statement in (
+            "INSERT INTO t VALUES (1, NULL, repeat('x', 9000))",
+            "UPDATE t SET n = 5",
+            "UPDATE t SET id = 2",
+            "DELETE FROM t",
+            "ALTER TABLE t REPLICA IDENTITY FULL",
+            "INSERT INTO t VALUES (3, 7, 'y')",
+            "UPDATE t SET n = 8",
+            "DELETE FROM t",
+        ):
+            conn.execute(statement)
+        raw = [data for (data,) in conn.execute(CHANGES, (slot,)).fetchall() if data[:1] in (b"I", b"U", b"D")]
+    parts = split(pa.array(raw), 3)
+    assert bytes(parts.op) == b"IUUDIUD"
+    big = "x" * 9000
+    assert seen(parts.new, 3) == {
+        0: ["1", None, big],
+        1: ["1", "5", TOAST],
+        2: ["2", "5", TOAST],
+        4: ["3", "7", "y"],
+        5: ["3", "8", "y"],
+    }
+    assert seen(parts.old, 3) == {2: ["1", None, None], 3: ["2", None, None], 5: ["3", "7", "y"], 6: ["3", "8", "y"]}
+    assert parts.whole.tolist() == [False, False, True, True]
