@@ -1,0 +1,12 @@
+"""START HERE. The path of a row: `capture` brings the source's changes into the log, `copy` and `deliver` to the lake.
+
+This package is the only one that sees every stage. Each function takes one step and returns what it did; `supervise`
+decides when to take the next one, and what to do when a step fails.
+"""
+
+from headwater.flow.capture import capture
+from headwater.flow.copy import copy
+from headwater.flow.deliver import Delivered, deliver
+from headwater.flow.mirroring import Mirroring, retry, tidy
+
+__all__ = ["Delivered", "Mirroring", "capture", "copy", "deliver", "retry", "tidy"]

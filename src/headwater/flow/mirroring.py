@@ -1,0 +1,59 @@
+"""A group opened for delivery, and what becomes of a table of it that cannot go on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import SparkSession
+
+from headwater.log import Log
+from headwater.sink.ducklake import DuckLakeSink
+from headwater.state import State, TableRow, TableState
+
+__all__ = ["Mirroring", "fail", "retry", "tidy"]
+
+logger = logging.getLogger(__name__)
+
+RETENTION = timedelta(hours=1)  # of segments that every table has passed
+RETRY_FIRST, RETRY_LONGEST = timedelta(seconds=30), timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirroring:
+    """A group, opened for delivery."""
+
+    group: str
+    source_url: str
+    state: State
+    log: Log
+    sink: DuckLakeSink
+    spark: SparkSession
+    scratch: str  # a folder or prefix that all of Spark's workers reach
+    max_rows: int  # of one delivery, unless a single transaction is larger
+
+
+def fail(m: Mirroring, row: TableRow, error: str) -> None:
+    """One table's trouble stays its own: it waits, longer each time, and the others go on."""
+    wait = min(RETRY_FIRST * 2 ** min(row.failures, 10), RETRY_LONGEST)
+    m.state.set_state(
+        m.group, row.oid, "ERRORED", error=error, failures=row.failures + 1, retry_at=datetime.now(UTC) + wait
+    )
+    logger.error("table %s: %s", row.source, error, extra={"table": str(row.source), "retry_in": wait.total_seconds()})
+
+
+def retry(m: Mirroring) -> None:
+    """Let tables whose waiting time is over try again, from where the lake has them."""
+    now = datetime.now(UTC)
+    for row in m.state.tables(m.group):
+        if row.state == "ERRORED" and row.retry_at is not None and row.retry_at <= now:
+            again: TableState = "PENDING" if row.position is None else "CATCHUP"
+            m.state.set_state(m.group, row.oid, again, failures=row.failures)
+
+
+def tidy(m: Mirroring) -> None:
+    """Delete segments that every table has passed, and files that never became segments."""
+    positions = [row.position for row in m.state.tables(m.group) if row.position is not None]
+    if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
+        logger.info("deleted %d segment files that nobody needs any more", gone)

@@ -1,0 +1,1 @@
+"""Net changes → Parquet files → one atomic lake commit that carries the position."""

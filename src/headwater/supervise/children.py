@@ -1,0 +1,120 @@
+"""Keep child processes running: start them, restart what dies with backoff, stop them in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Child", "parent_gone", "stop_all", "watch"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
+HEALTHY_AFTER = 60.0  # a child that lived this long starts over with the first delay
+GIVE_UP = (2, 4)  # exit codes that a restart cannot mend: edit the config, an operator must act
+
+
+@dataclass(slots=True)
+class Child:
+    """A process of ours. Its standard input is a pipe that we hold open: when we are gone, it reads the end."""
+
+    name: str
+    arguments: Sequence[str]
+    grace: float  # seconds between being asked to stop and being killed
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    delay: float = FIRST_DELAY
+    restart_at: float = 0.0
+    gave_up: int | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", *self.arguments],
+            stdin=subprocess.PIPE,
+            env=dict(self.environment),
+            start_new_session=True,  # a Ctrl-C at the terminal reaches us alone: we stop the children in order
+        )
+        self.started = time.monotonic()
+        logger.info("started %s", self.name, extra={"child": self.name, "pid": self.process.pid})
+
+    def look(self) -> None:
+        """Notice a death, and start again when its time has come."""
+        if self.gave_up is not None:
+            return
+        if self.process is None:
+            if time.monotonic() >= self.restart_at:
+                self.start()
+            return
+        code = self.process.poll()
+        if code is None:
+            return
+        self.process = None
+        if code in GIVE_UP:
+            self.gave_up = code
+            logger.error("%s ended with %s and is not started again", self.name, code, extra={"child": self.name})
+            return
+        if time.monotonic() - self.started > HEALTHY_AFTER:
+            self.delay = FIRST_DELAY
+        # A failpoint kills once: what is proved is that the next start goes on correctly.
+        self.environment = {k: v for k, v in self.environment.items() if k != "HEADWATER_FAILPOINT"}
+        self.restart_at = time.monotonic() + self.delay
+        logger.warning(
+            "%s ended with %s, starting it again in %.0f s", self.name, code, self.delay, extra={"child": self.name}
+        )
+        self.delay = min(self.delay * 2, LONGEST_DELAY)
+
+    def ask_to_stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
+    def wait(self, deadline: float) -> int | None:
+        """Wait for the end; after the deadline kill. Returns the exit code, None if it was not running."""
+        if self.process is None:
+            return None
+        try:
+            return self.process.wait(max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            logger.error("%s did not stop in time and is killed", self.name, extra={"child": self.name})
+            self.process.kill()
+            return self.process.wait()
+
+
+def watch(children: Sequence[Child], stop: threading.Event, done: Callable[[], bool], every: float = 0.25) -> int:
+    """Look after the children until told to stop, or `done`, or none can go on. Returns an exit code."""
+    while not stop.is_set():
+        for child in children:
+            child.look()
+        given_up = [child.gave_up for child in children if child.gave_up is not None]
+        if len(given_up) == len(children):
+            return max(given_up)
+        if done():
+            break
+        stop.wait(every)
+    return max((child.gave_up for child in children if child.gave_up is not None), default=0)
+
+
+def stop_all(stages: Sequence[Sequence[Child]]) -> None:
+    """Stop stage after stage: what feeds others first, so that those can finish what they were given."""
+    for stage in stages:
+        for child in stage:
+            child.ask_to_stop()
+        for child in stage:
+            child.wait(time.monotonic() + child.grace)
+
+
+def parent_gone(stop: threading.Event) -> None:
+    """In a child: set `stop` when the supervisor is gone, however it went."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        stop.set()
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -1,0 +1,158 @@
+"""The delivery process: one Spark session, a thread for each group, going on until told to stop, then draining."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from datetime import timedelta
+
+from pyspark.sql import SparkSession
+
+from headwater import flow
+from headwater.config import Config
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, OperatorMustAct
+from headwater.spark import session, warm_up
+from headwater.supervise.opening import mirroring, open_state
+
+__all__ = ["DRAIN_SECONDS", "deliver_forever"]
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.1
+DRAIN_SECONDS = 30.0
+BACKOFF_FIRST, BACKOFF_LONGEST = 0.5, 30.0
+RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
+
+_STAGED = """
+    SELECT coalesce(sum(segment.rows), 0)::bigint,
+           coalesce(extract(epoch FROM clock_timestamp() - min(segment.created_at)), 0)::float,
+           EXISTS (SELECT FROM headwater.tables WHERE group_name = %(group)s AND state = 'CATCHUP')
+           OR EXISTS (SELECT FROM headwater.fences
+                      WHERE group_name = %(group)s AND reached_snapshot IS NULL AND expires_at > now())
+    FROM headwater.segments AS segment
+    WHERE segment.group_name = %(group)s AND segment.pending_xid IS NULL AND segment.end_lsn > (
+        SELECT min(position) FROM headwater.tables
+        WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING'))
+"""
+
+
+def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Event) -> int:
+    """Deliver every group until `stop`; an exit code. A dead JVM ends the process: the supervisor starts a new one."""
+    spark = session(config.spark.master, config.spark.conf)
+    warm_up(spark, ["headwater.merge.tasks", "headwater.sink.target"])
+    threads = [_Group(config, env, name, spark, stop) for name in config.groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with suppress(Exception):  # it may be gone already
+        spark.stop()
+    return max((thread.exit_code for thread in threads), default=0)
+
+
+class _Group(threading.Thread):
+    def __init__(
+        self, config: Config, env: Mapping[str, str], name: str, spark: SparkSession, stop: threading.Event
+    ) -> None:
+        super().__init__(name=f"deliver-{name}")
+        self.exit_code = 0
+        self._config, self._env, self._group, self._spark, self._ending = config, env, name, spark, stop
+        self._flush = config.groups[name].flush
+
+    def run(self) -> None:
+        wait = BACKOFF_FIRST
+        while not self._ending.is_set():
+            begun = time.monotonic()
+            try:
+                self._work()
+            except OperatorMustAct as error:
+                self._tell(error)
+                self.exit_code = error.exit_code
+                return
+            except HeadwaterError as error:
+                self._tell(error)
+            except Exception as error:  # the supervisor's catch-all: a batch that failed is kept and tried again
+                logger.exception("delivery of group %s failed", self._group)
+                self._tell(error)
+                if not self._spark_answers():
+                    logger.error("spark is gone: this process ends, to be started again")
+                    self.exit_code = 3
+                    self._ending.set()
+                    return
+            wait = BACKOFF_FIRST if time.monotonic() - begun > BACKOFF_LONGEST else min(wait * 2, BACKOFF_LONGEST)
+            self._ending.wait(wait)
+
+    def _work(self) -> None:
+        """Hold the group's lock and deliver; returns after `stop`, drained."""
+        state = open_state(self._config)
+        with state.lock(f"deliver:{self._group}") as lock:
+            m = mirroring(self._config, self._env, state, self._group, self._spark)
+            state.record_error(self._group, None)
+            tidied = -TIDY_EVERY
+            while not self._ending.is_set():
+                if time.monotonic() - tidied > TIDY_EVERY:
+                    flow.tidy(m)
+                    tidied = time.monotonic()
+                flow.retry(m)
+                flow.copy(m)
+                self._deliver_until_retry(m)
+                lock.keep()
+            self._drain(m)
+
+    def _deliver_until_retry(self, m: flow.Mirroring) -> None:
+        until = time.monotonic() + RETRY_EVERY
+        while time.monotonic() < until and not self._ending.is_set():
+            if self._due(m):
+                self._deliver(m)
+            else:
+                self._ending.wait(TICK)
+
+    def _due(self, m: flow.Mirroring) -> bool:
+        """Deliver when enough is staged, when it has waited long enough, or when somebody waits for it."""
+        ((rows, age, awaited),) = m.state.query(_STAGED, {"group": self._group})
+        waited = timedelta(seconds=age) >= self._flush.interval
+        return bool(awaited or rows >= self._flush.rows or (rows and waited))
+
+    def _deliver(self, m: flow.Mirroring) -> flow.Delivered | None:
+        begun = time.monotonic()
+        try:
+            done = flow.deliver(m)
+        except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
+            logger.warning("planning again: %s", error)  # the lake's position says what landed
+            return None
+        if done.landed:
+            landed = done.landed.values()
+            logger.info(
+                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d tables, %.2f s)",
+                self._group,
+                done.snapshot_id,
+                done.position,
+                sum(each.inserted for each in landed),
+                sum(each.updated for each in landed),
+                sum(each.deleted for each in landed),
+                len(landed),
+                time.monotonic() - begun,
+            )
+        return done
+
+    def _drain(self, m: flow.Mirroring) -> None:
+        """Deliver what is staged already, as long as there is time; the rest stays in the log."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < deadline:
+            done = self._deliver(m)
+            if done is not None and not done.upto:
+                return
+
+    def _tell(self, error: Exception) -> None:
+        logger.error("group %s: %s", self._group, error)
+        with suppress(HeadwaterError), closing(open_state(self._config)) as state:  # it may be what is unreachable
+            state.record_error(self._group, str(error))
+
+    def _spark_answers(self) -> bool:
+        try:
+            return self._spark.range(1).count() == 1
+        except Exception:
+            return False

@@ -1,0 +1,66 @@
+"""From the config to opened things: the state, a group's log, its lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from headwater import flow
+from headwater.config import Config, DuckLake
+from headwater.ducklake.lake import Lake, open_lake
+from headwater.errors import ConfigError
+from headwater.files import S3
+from headwater.log import Log
+from headwater.sink.ducklake import DuckLakeSink
+from headwater.state import State
+
+__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "state_url"]
+
+
+CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.rows`: each has a fixed cost
+
+
+def state_url(config: Config) -> str:
+    return config.state or config.source
+
+
+def open_state(config: Config) -> State:
+    """The state, brought to this version's shape."""
+    state = State.connect(state_url(config))
+    state.migrate()
+    return state
+
+
+def open_log(config: Config, state: State, group: str) -> Log:
+    return Log(state, group, config.log)
+
+
+def open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake:
+    """The lake a group lands in, created when missing; S3 takes its keys from the AWS_* variables in `env`."""
+    lake = config.lakes[config.groups[group].lake]
+    if not isinstance(lake, DuckLake):
+        raise ConfigError(f"lake {config.groups[group].lake!r} is not a DuckLake")
+    s3 = S3.from_environment(env) if lake.data_path.startswith("s3://") else None
+    return open_lake(lake.catalog, lake.data_path, s3=s3)
+
+
+def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, spark: SparkSession) -> flow.Mirroring:
+    """A group, opened for delivery. It must have been made ready."""
+    row = state.group(group)
+    assert row is not None
+    return flow.Mirroring(
+        group=group,
+        source_url=config.source,
+        state=state,
+        log=open_log(config, state, group),
+        sink=DuckLakeSink(open_group_lake(config, group, env), source_name(row.source_id, group)),
+        spark=spark,
+        scratch=config.log,
+        max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,
+    )
+
+
+def source_name(source_id: str, group: str) -> str:
+    """Under which name a lake keeps this group's positions: no two pipelines may meet there."""
+    return f"{source_id}/{group}"

@@ -1,0 +1,99 @@
+"""`headwater run`: prepare, start a capture process for each group and one for delivery, look after them, stop them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from headwater import flow
+from headwater.capture import Source, prepare
+from headwater.config import Config
+from headwater.state import State
+from headwater.supervise.children import Child, parent_gone, stop_all, watch
+from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
+from headwater.supervise.opening import open_log, open_state
+
+__all__ = ["capture_child", "deliver_child", "run"]
+
+logger = logging.getLogger(__name__)
+
+CAPTURE_GRACE = 15.0
+FENCE_TTL = 7 * 24 * 3600.0
+
+
+def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -> int:
+    """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
+    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+        make_ready(config, state)
+        done = _caught_up(config, state) if until_caught_up else lambda: False
+        common = ["-c", str(file), "--log-format", log_format]
+        captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
+        delivery = Child("delivery", [*common, "_deliver"], DRAIN_SECONDS + 15)
+        try:
+            code = watch([*captures, delivery], stop, done)
+        finally:
+            logger.info("stopping: capture first, then delivery drains what is staged")
+            stop_all([captures, [delivery]])
+        errored = any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
+        return code or int(errored and until_caught_up)
+
+
+def make_ready(config: Config, state: State) -> None:
+    """Make groups, publications, slots and the list of tables what the config says."""
+    for name, group in config.groups.items():
+        wanted = {table.table: table.target for table in group.tables}
+        prepare(config.source, state, name, wanted)
+        with Source(config.source) as source:
+            for table, target in wanted.items():
+                state.ensure_table(name, source.describe(table).oid, table, target)
+
+
+def _caught_up(config: Config, state: State) -> Callable[[], bool]:
+    """Ask for everything committed by now; the answer is whether it is there."""
+    with Source(config.source) as source:
+        target = source.current_lsn()
+    fences = {name: state.add_fence(name, target, FENCE_TTL) for name in config.groups}
+    logger.info("running until everything committed by %s is delivered", target)
+
+    def done() -> bool:
+        for name, fence in fences.items():
+            states = {row.state for row in state.tables(name)}
+            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+                return False
+            if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
+                return False
+        return True
+
+    return done
+
+
+def capture_child(config: Config, group: str) -> int:
+    """The body of a capture process."""
+    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+        parent_gone(stop)
+        with state.lock(f"capture:{group}"):
+            flow.capture(config.source, state, open_log(config, state, group), stop)
+    return 0
+
+
+def deliver_child(config: Config, env: Mapping[str, str]) -> int:
+    """The body of the delivery process."""
+    with stopped_by_signals() as stop:
+        parent_gone(stop)
+        return deliver_forever(config, env, stop)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

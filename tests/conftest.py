@@ -1,0 +1,58 @@
+"""One PostgreSQL and one Spark for the whole run; a database and a folder of its own for every test."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import headwater.spark
+from headwater.testing.postgres import EmbeddedPostgres
+from tests.mirror import Mirror
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    # Not pytest's tmp_path: the server's own user must be able to reach it when we run as root.
+    with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
+        fast = {"fsync": "off", "full_page_writes": "off", "max_replication_slots": "60", "max_wal_senders": "60"}
+        server = EmbeddedPostgres(Path(folder) / "pg", settings=fast).start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a new, empty database; dropped afterwards with its slots."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres.url(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield postgres.url(name)
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        admin.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE database = %s AND NOT temporary",
+            (name,),
+        )
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = headwater.spark.session("local[2]", {"spark.driver.memory": "1g"}, "headwater-tests")
+    headwater.spark.warm_up(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def mirror(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
+    """A database, a DuckLake on SQLite, and what lies between them, stepped by hand."""
+    with closing(Mirror(database, spark, tmp_path)) as made:
+        yield made

@@ -1,0 +1,166 @@
+"""The path of a row, step by step, on a real PostgreSQL, a real Spark and a real DuckLake read by DuckDB."""
+
+from __future__ import annotations
+
+from tests.mirror import Mirror
+
+ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))"
+
+
+def filled(mirror: Mirror, rows: int = 100) -> Mirror:
+    mirror.execute(ORDERS, f"INSERT INTO orders SELECT i, 'item ' || i, i * 1.5 FROM generate_series(1, {rows}) i")
+    mirror.start()
+    return mirror
+
+
+def test_a_first_copy_brings_every_row_in_one_snapshot(mirror: Mirror) -> None:
+    filled(mirror)
+    mirror.assert_equal("orders")
+    assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(1,)]
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders AT (VERSION => 1)") == [(100,)]
+
+
+def test_an_empty_table_is_created_and_then_filled(mirror: Mirror) -> None:
+    mirror.execute(ORDERS)
+    mirror.start()
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(0,)]
+    mirror.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    mirror.sync()
+    mirror.assert_equal("orders")
+
+
+def test_changes_committed_during_the_first_copy_are_neither_lost_nor_doubled(mirror: Mirror) -> None:
+    mirror.execute(ORDERS, "INSERT INTO orders VALUES (1, 'before', 1)")
+    mirror.config = mirror.configure("public.orders")
+    mirror.start("public.orders")  # the slot is older than the copy: what it sent before the copy must be skipped
+    mirror.execute("UPDATE orders SET item = 'after'", "INSERT INTO orders VALUES (2, 'after', 2)")
+    mirror.sync()
+    mirror.assert_equal("orders")
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(2,)]
+
+
+def test_inserts_updates_and_deletes_land_in_one_snapshot(mirror: Mirror) -> None:
+    filled(mirror)
+    mirror.execute(
+        "INSERT INTO orders VALUES (1000, 'new', 1)",
+        "UPDATE orders SET item = 'changed' WHERE id % 10 = 0",
+        "DELETE FROM orders WHERE id % 7 = 0",
+    )
+    (done,) = mirror.sync()
+    (landed,) = done.landed.values()
+    assert (landed.inserted, landed.updated, landed.deleted) == (1, 9, 14)
+    assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(2,)]
+    mirror.assert_equal("orders")
+
+
+def test_an_update_keeps_the_row_id_so_that_the_change_feed_shows_an_update(mirror: Mirror) -> None:
+    filled(mirror, 3)
+    before = dict(mirror.ask("SELECT id, rowid FROM lake.public.orders"))
+    mirror.execute("UPDATE orders SET item = 'changed' WHERE id = 2", "DELETE FROM orders WHERE id = 3")
+    mirror.execute("INSERT INTO orders VALUES (4, 'new', 4)")
+    mirror.sync()
+    after = dict(mirror.ask("SELECT id, rowid FROM lake.public.orders"))
+    assert after[2] == before[2]
+    feed = mirror.ask("SELECT change_type, id, item FROM ducklake_table_changes('lake', 'public', 'orders', 2, 2)")
+    assert sorted(feed) == [
+        ("delete", 3, "item 3"),
+        ("insert", 4, "new"),
+        ("update_postimage", 2, "changed"),
+        ("update_preimage", 2, "item 2"),
+    ]
+
+
+def test_an_update_that_changes_the_key_moves_the_row(mirror: Mirror) -> None:
+    filled(mirror, 5)
+    mirror.execute("UPDATE orders SET id = id + 100 WHERE id IN (2, 4)")
+    mirror.transaction(  # a swap through a free key, and a chain
+        "UPDATE orders SET id = -1 WHERE id = 1",
+        "UPDATE orders SET id = 1 WHERE id = 3",
+        "UPDATE orders SET id = 3 WHERE id = -1",
+        "UPDATE orders SET id = 7 WHERE id = 5",
+        "UPDATE orders SET id = 8 WHERE id = 7",
+    )
+    mirror.sync()
+    mirror.assert_equal("orders")
+
+
+def test_many_changes_of_one_key_in_a_batch_amount_to_the_last(mirror: Mirror) -> None:
+    filled(mirror, 2)
+    mirror.execute(
+        "DELETE FROM orders WHERE id = 1",
+        "INSERT INTO orders VALUES (1, 'again', 1)",
+        "UPDATE orders SET item = 'and again' WHERE id = 1",
+        "INSERT INTO orders VALUES (9, 'short life', 1)",
+        "DELETE FROM orders WHERE id = 9",
+        "DELETE FROM orders WHERE id = 2",
+    )
+    mirror.sync()
+    mirror.assert_equal("orders")
+
+
+def test_a_composite_key_and_a_table_of_nothing_but_its_key(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE pairs (a int, b text, PRIMARY KEY (b, a))",
+        "INSERT INTO pairs SELECT i, chr(97 + i % 5) FROM generate_series(1, 50) i",
+    )
+    mirror.start()
+    mirror.execute(
+        "DELETE FROM pairs WHERE a < 10", "UPDATE pairs SET b = 'zz' WHERE a > 40", "INSERT INTO pairs VALUES (1, '')"
+    )
+    mirror.sync()
+    mirror.assert_equal("pairs")
+
+
+def test_a_truncate_takes_what_came_before_it_and_leaves_what_came_after(mirror: Mirror) -> None:
+    filled(mirror)
+    mirror.transaction(
+        "INSERT INTO orders VALUES (1000, 'gone', 1)", "TRUNCATE orders", "INSERT INTO orders VALUES (1, 'left', 1)"
+    )
+    mirror.sync()
+    mirror.assert_equal("orders")
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders AT (VERSION => 1)") == [(100,)]
+
+
+def test_all_tables_of_a_group_move_in_the_same_snapshot(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "CREATE TABLE c (id int PRIMARY KEY)",
+    )
+    mirror.start()
+    mirror.transaction("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1), (2)")
+    (done,) = mirror.sync()
+    assert len(done.landed) == 2
+    assert len(done.upto) == 3  # the quiet table's position moves along
+    assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(2,)]
+    mirror.assert_equal("a", "b", "c")
+
+
+def test_a_value_the_lake_cannot_hold_stops_its_table_alone(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE good (id int PRIMARY KEY, at timestamptz)",
+        "CREATE TABLE bad (id int PRIMARY KEY, at timestamptz)",
+    )
+    mirror.start()
+    mirror.execute("INSERT INTO good VALUES (1, now())", "INSERT INTO bad VALUES (1, 'infinity'), (2, now())")
+    mirror.sync()
+    mirror.assert_equal("good")
+    states = {row.source.name: row for row in mirror.m.state.tables("g")}
+    assert states["good"].state == "STREAMING"
+    assert states["bad"].state == "ERRORED"
+    assert "'infinity'" in (states["bad"].error or "")
+    assert mirror.ask("SELECT count(*) FROM lake.public.bad") == [(0,)]
+
+
+def test_delivering_again_after_a_lost_answer_changes_nothing(mirror: Mirror) -> None:
+    filled(mirror)
+    mirror.execute("UPDATE orders SET item = 'x' WHERE id < 10")
+    before = mirror.m.state.tables("g")
+    mirror.sync()
+    for row in before:  # as if we had died before telling the state
+        mirror.m.state.query(
+            "UPDATE headwater.tables SET position = %s WHERE source_oid = %s RETURNING 1", (row.position, row.oid)
+        )
+    assert mirror.sync() == []
+    mirror.assert_equal("orders")
+    assert mirror.m.state.tables("g")[0].position == mirror.m.sink.standings()[before[0].oid].position

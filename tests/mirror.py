@@ -1,0 +1,154 @@
+"""A whole mirror under a test's own hands: the source to write to, steps to take, the lake read back by DuckDB."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+from pyspark.sql import SparkSession
+
+from headwater import flow
+from headwater.change import Lsn, TableName
+from headwater.config import Config
+from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.url import parse_lake_url
+from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
+from headwater.supervise.running import make_ready
+from headwater.verify import Verified, verify
+
+__all__ = ["Mirror"]
+
+CONFIG = """
+source: {source}
+log: ./log
+lakes:
+  main: {{ducklake: "{catalog}", data_path: {data}}}
+groups:
+  g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
+spark: {{master: "local[2]"}}
+"""
+
+
+class Mirror:
+    """`start` copies and begins to capture; `sync` delivers everything committed so far."""
+
+    def __init__(
+        self, url: str, spark: SparkSession, folder: Path, catalog: str = "sqlite:///lake.sqlite", data: str = "./lake"
+    ) -> None:
+        self.url, self.spark, self.folder = url, spark, folder
+        self.catalog, self.data = catalog, data
+        self.source = psycopg.connect(url, autocommit=True)
+        self._stop = threading.Event()
+        self._capture: threading.Thread | None = None
+        self._lake: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "headwater.yaml"
+
+    def configure(self, *tables: str) -> Config:
+        text = CONFIG.format(source=self.url, catalog=self.catalog, data=self.data, tables=", ".join(map(repr, tables)))
+        self.file.write_text(text)
+        return Config.load(self.file, {})
+
+    def start(self, *tables: str, copy: bool = True) -> None:
+        """Mirror these tables (all of `public` by default): capture in a thread, and the first copy."""
+        names = tables or [
+            f"public.{name}" for (name,) in self.rows_of("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        ]
+        self.config = self.configure(*names)
+        state = open_state(self.config)
+        make_ready(self.config, state)
+        self.m = mirroring(self.config, {}, state, "g", self.spark)
+        self.capture()
+        if copy:
+            flow.copy(self.m)
+
+    def capture(self) -> None:
+        self._stop.clear()
+
+        def run() -> None:
+            with closing(open_state(self.config)) as state:
+                flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop)
+
+        self._capture = threading.Thread(target=run)
+        self._capture.start()
+
+    def stop_capture(self) -> None:
+        self._stop.set()
+        if self._capture is not None:
+            self._capture.join()
+
+    def execute(self, *statements: str) -> None:
+        """Each statement in its own transaction."""
+        for statement in statements:
+            self.source.execute(statement)
+
+    def transaction(self, *statements: str) -> None:
+        with self.source.transaction():
+            self.execute(*statements)
+
+    def captured(self) -> None:
+        """Wait until the log has everything committed so far."""
+        (lsn,) = self.rows_of("SELECT pg_current_wal_insert_lsn()::text")[0]
+        self.source.execute("SELECT pg_logical_emit_message(true, 'test', 'move on')")
+        self.m.state.add_fence("g", Lsn.parse(lsn), 60)
+        deadline = time.monotonic() + 30
+        while self.m.log.end() < Lsn.parse(lsn):
+            assert time.monotonic() < deadline, f"capture does not reach {lsn}; it is at {self.m.log.end()}"
+            time.sleep(0.02)
+
+    def sync(self) -> list[flow.Delivered]:
+        """Deliver everything committed so far."""
+        self.captured()
+        done = []
+        while (step := flow.deliver(self.m)).upto:
+            done.append(step)
+        return done
+
+    @property
+    def lake(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB with the lake attached as `lake`, all along."""
+        if self._lake is None:
+            self._lake = connect()
+            attach(self._lake, parse_lake_url(self.config.ducklakes["main"].catalog), "lake")
+        return self._lake
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the lake; tables are `lake.public.t`."""
+        return self.lake.execute(sql).fetchall()
+
+    def rows_of(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the source."""
+        return self.source.execute(sql).fetchall()
+
+    def verify(self, tables: Iterable[str] = ()) -> list[Verified]:
+        with closing(open_group_lake(self.config, "g", {})) as lake:
+            return verify(self.m, lake, [TableName.parse(table) for table in tables], 30)
+
+    def assert_equal(self, *tables: str) -> None:
+        """The lake's rows, read by DuckDB, are the source's, read by psycopg."""
+        for table in tables:
+            ours = sorted(map(_comparable, self.ask(f"SELECT * FROM lake.public.{table}")))
+            theirs = sorted(map(_comparable, self.rows_of(f"SELECT * FROM public.{table}")))
+            assert ours == theirs
+
+    def close(self) -> None:
+        self.stop_capture()
+        if self._lake is not None:
+            self._lake.close()
+        self.source.close()
+        if hasattr(self, "m"):
+            self.m.state.close()
+
+
+def _comparable(row: tuple[Any, ...]) -> str:
+    """The two drivers have time zone classes of their own; the moments are the same."""
+    return repr([value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value for value in row])
