@@ -1,0 +1,36 @@
+"""Wait until the lake shows everything that is committed in the source now."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from headwater.capture import Source
+from headwater.config import Config
+from headwater.errors import OperatorMustAct, Unreachable
+from headwater.state import State
+from headwater.supervise.opening import state_url
+from headwater.verify.align import ask_for
+
+__all__ = ["wait_until_fresh"]
+
+
+def wait_until_fresh(config: Config, patience: float) -> None:
+    """Every group at the source's present position, or Unreachable."""
+    with Source(config.source) as source:
+        now = source.current_lsn()
+    with closing(State.connect(state_url(config))) as state:
+        for group in config.groups:
+            if not _running(state, group):
+                raise Unreachable(
+                    f"nothing delivers group {group!r}, so its lake will not get fresher",
+                    hint="start `headwater run`, or ask without --fresh for what is there",
+                )
+            ask_for(state, group, now, patience)
+
+
+def _running(state: State, group: str) -> bool:
+    try:
+        with state.lock(f"deliver:{group}", patience=0):
+            return False
+    except OperatorMustAct:
+        return True

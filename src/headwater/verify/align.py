@@ -1,0 +1,67 @@
+"""Bring the lake to exactly the position of an exported snapshot of the source, while writes go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from headwater.capture.pending import has_pending_changes
+from headwater.change import Lsn
+from headwater.errors import OperatorMustAct, Unreachable
+from headwater.flow import Mirroring
+from headwater.state import State
+
+__all__ = ["aligned", "ask_for"]
+
+logger = logging.getLogger(__name__)
+
+TELL_EVERY = 5.0
+
+
+@contextmanager
+def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int]:
+    """The snapshot of the lake that shows the source at `at`.
+
+    A running delivery is asked to stop over exactly there. Without one nothing moves the lake, so it must be there
+    already, and others are kept from starting until the block ends.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(m.state.lock(f"deliver:{m.group}", patience=0))
+        except OperatorMustAct:
+            snapshot = ask_for(m.state, m.group, at, patience)
+        else:
+            _nothing_pending(m, at)
+            snapshot = m.sink.plan().base.id
+        yield snapshot
+
+
+def ask_for(state: State, group: str, at: Lsn, patience: float) -> int:
+    """Have a running delivery bring the lake to `at`, and wait for it; the first snapshot that is there."""
+    fence = state.add_fence(group, at, patience)
+    begun = told = time.monotonic()
+    while (reached := state.fence(fence).reached_snapshot) is None:
+        row = state.group(group)
+        where = row.delivered_lsn if row else None
+        if time.monotonic() - begun > patience:
+            raise Unreachable(
+                f"the lake of group {group!r} did not reach {at} in {patience:.0f} s; it is at {where}",
+                hint="`headwater status` tells what holds it up; --timeout gives it more time",
+            )
+        if time.monotonic() - told > TELL_EVERY:
+            told = time.monotonic()
+            logger.info("waiting for group %s to reach %s; it is at %s", group, at, where)
+        time.sleep(0.1)
+    return reached
+
+
+def _nothing_pending(m: Mirroring, at: Lsn) -> None:
+    start = min((each.position for each in m.sink.standings().values()), default=at)
+    row = m.state.group(m.group)
+    if m.log.read(start, at).segments or (row and has_pending_changes(m.source_url, row.slot, row.publication, at)):
+        raise Unreachable(
+            f"the lake of group {m.group!r} is at {start}, the source is ahead, and nothing runs to bring it up",
+            hint="run `headwater run --until-caught-up`, or verify while `headwater run` is running",
+        )
