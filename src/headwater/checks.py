@@ -1,0 +1,63 @@
+"""Everything that would keep the config from running, found at once: source, state, log folder, lakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+
+from headwater.capture import problems as source_problems
+from headwater.config import Config, unsupported
+from headwater.errors import ConfigError, HeadwaterError
+from headwater.files import check_writable
+from headwater.state import GroupRow, State
+from headwater.supervise.opening import open_group_lake, state_url
+
+__all__ = ["check"]
+
+
+def check(config: Config, env: Mapping[str, str]) -> list[HeadwaterError]:
+    """All problems there are; none means that `run` can start. Creates missing lakes, changes nothing else."""
+    found: list[HeadwaterError] = [*unsupported(config)]
+    if not config.groups:
+        found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
+    known: dict[str, GroupRow] = {}
+    if config.state is not None:
+        _try(found, lambda: known.update(_known(config)))
+    else:
+        try:
+            known = _known(config)
+        except HeadwaterError:
+            known = {}  # the source's own check will say why
+    wanted = {name: [table.table for table in group.tables] for name, group in config.groups.items()}
+    found += source_problems(config.source, wanted, known)
+    _try(found, lambda: _log_writable(config.log))
+    for group in {group.lake: name for name, group in config.groups.items()}.values():
+        if config.groups[group].lake in config.ducklakes:
+            _try(found, partial(_open_and_close, config, group, env))
+    return found
+
+
+def _open_and_close(config: Config, group: str, env: Mapping[str, str]) -> None:
+    open_group_lake(config, group, env).close()
+
+
+def _known(config: Config) -> dict[str, GroupRow]:
+    with closing(State.connect(state_url(config))) as state:
+        if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+            return {}  # a first run: there is no state yet
+        return {row.name: row for row in state.groups()}
+
+
+def _log_writable(path: str) -> None:
+    try:
+        check_writable(path)
+    except ConfigError as error:
+        raise ConfigError(error.message.replace("data_path", "log"), hint=error.hint) from error
+
+
+def _try(found: list[HeadwaterError], action: Callable[[], object]) -> None:
+    try:
+        action()
+    except HeadwaterError as error:
+        found.append(error)

@@ -1,0 +1,295 @@
+"""The command line. Commands hold no logic: they read the config, ask one function, and render its answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+
+from headwater import __version__, render
+from headwater.config import DEFAULT_FILE, Config
+from headwater.errors import CheckFailed, HeadwaterError
+from headwater.logs import configure, redact
+
+__all__ = ["cli", "main"]
+
+_WORST_FIRST = (4, 3, 2, 1)
+_INTERRUPTED = 130
+
+
+@dataclass
+class Session:
+    """What the options before the command said."""
+
+    file: Path | None
+    log_format: Literal["text", "json"]
+    secrets: set[str] = field(default_factory=set)
+
+    def config(self) -> Config:
+        """Read the config; from here on nothing shows its secrets."""
+        config = Config.load(self.file or DEFAULT_FILE, os.environ)
+        self.secrets |= config.secrets()
+        configure(self.log_format, self.secrets)
+        return config
+
+
+class _Group(click.Group):
+    """Turns our errors into messages and exit codes, several at once included."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        problems: list[HeadwaterError]
+        try:
+            return super().invoke(ctx)
+        except HeadwaterError as error:
+            problems = [error]
+        except ExceptionGroup as group:
+            ours, others = group.split(HeadwaterError)
+            if ours is None or others is not None:
+                raise
+            problems = list(_leaves(ours))
+        except KeyboardInterrupt:
+            return ctx.exit(_INTERRUPTED)
+        secrets = ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
+        for problem in problems:
+            click.echo(f"error: {redact(str(problem), secrets)}", err=True)
+        codes = {problem.exit_code for problem in problems}
+        return ctx.exit(next(code for code in _WORST_FIRST if code in codes))
+
+
+def _leaves(group: ExceptionGroup[HeadwaterError]) -> Iterable[HeadwaterError]:
+    for each in group.exceptions:
+        if isinstance(each, ExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The config file.  [default: headwater.yaml]",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.version_option(__version__, prog_name="headwater")
+@click.pass_context
+def cli(ctx: click.Context, file: Path | None, log_format: Literal["text", "json"]) -> None:
+    """Mirror PostgreSQL into lakehouse tables, continuously and exactly once.
+
+    \b
+    See it at work, with nothing to prepare:
+      headwater demo
+    \b
+    Then with a database of your own, described in headwater.yaml:
+      headwater doctor                        is this machine ready?
+      headwater config schema                 what may the file say?
+      headwater check                         can it run? every problem at once
+      headwater run                           mirror until Ctrl-C, or --until-caught-up
+      headwater status --watch                how far it is
+      headwater verify                        is the lake what the source is?
+      headwater query 'SELECT count(*) FROM public.orders' --fresh
+    \b
+    Exit codes: 0 well; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
+    again later may help; 4 an operator must act.
+    """
+    configure(log_format)
+    ctx.obj = Session(file, log_format)
+
+
+@cli.command()
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop by itself after so long.  [default: on Ctrl-C]")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("headwater-demo"),
+    show_default=True,
+    help="Where everything is kept; run again there, it goes on.",
+)
+def demo(seconds: float | None, folder: Path) -> None:
+    """Watch a live PostgreSQL being mirrored into a lake.
+
+    Starts a PostgreSQL of its own, lets a small web shop write to it, and mirrors it into a DuckLake on SQLite. At the
+    end, or on Ctrl-C, it drains, verifies that nothing is missing, and says how to query the lake.
+
+    \b
+      headwater demo --seconds 20 --dir shop
+    """
+    from headwater.demo import demo as show
+
+    show(seconds, folder)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.pass_obj
+def doctor(session: Session, as_json: bool) -> None:
+    """Check this machine: Python, Java, libraries, memory, disk, and the config if there is one."""
+    from headwater.doctor import diagnose
+
+    file = session.file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    checks = diagnose(os.environ, file)
+    columns = ("check", "result", "found", "next move")
+    rows = [(c.name, "ok" if c.ok else "problem", c.found, "" if c.ok else c.hint) for c in checks]
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        render.print_table(columns, rows, Console())
+    if bad := [check.name for check in checks if not check.ok]:
+        raise CheckFailed(f"this machine is not ready: {', '.join(bad)}")
+
+
+@cli.command()
+@click.pass_obj
+def check(session: Session) -> None:
+    """Check that `run` can start: source, state, log, lakes. Tells every problem, and what to do about it."""
+    from headwater.checks import check as find
+
+    if problems := find(session.config(), os.environ):
+        raise ExceptionGroup("the config cannot run", problems)
+    click.echo("check: OK")
+
+
+@cli.command()
+@click.option("--until-caught-up", is_flag=True, help="End when all that is committed now is in the lakes.")
+@click.pass_obj
+def run(session: Session, until_caught_up: bool) -> None:
+    """Mirror the config's groups.
+
+    Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. Stops
+    on Ctrl-C or SIGTERM: drains what is staged, at most 30 s; the next run goes on from there.
+
+    \b
+      headwater run
+      headwater -c shop.yaml --log-format json run --until-caught-up
+    """
+    from headwater.checks import check as find
+    from headwater.supervise.running import run as supervise
+
+    config = session.config()
+    if problems := find(config, os.environ):
+        raise ExceptionGroup("the config cannot run", problems)
+    file = (session.file or DEFAULT_FILE).resolve()
+    sys.exit(supervise(config, file, session.log_format, until_caught_up=until_caught_up))
+
+
+@cli.command("_capture", hidden=True)
+@click.argument("group")
+@click.pass_obj
+def _capture(session: Session, group: str) -> None:
+    """Capture one group: started by `run`."""
+    from headwater.supervise.running import capture_child
+
+    sys.exit(capture_child(session.config(), group))
+
+
+@cli.command("_deliver", hidden=True)
+@click.pass_obj
+def _deliver(session: Session) -> None:
+    """Deliver all groups: started by `run`."""
+    from headwater.supervise.running import deliver_child
+
+    sys.exit(deliver_child(session.config(), os.environ))
+
+
+@cli.command()
+@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One object; with --watch, one a line.")
+@click.pass_obj
+def status(session: Session, watch: bool, as_json: bool) -> None:
+    """Show every group and table: its state, how far it is, and what keeps it.
+
+    Exits 1 if a table is ERRORED or a group cannot go on.
+    """
+    from headwater.status import open_status
+    from headwater.statusview import show
+
+    with open_status(session.config()) as ask:
+        healthy = show(ask, as_json=as_json, watch=watch)
+    if not healthy:
+        sys.exit(1)
+
+
+@cli.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=300, show_default=True, help="Seconds to wait for the lake."
+)
+@click.pass_obj
+def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
+    """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
+
+    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1.
+
+    \b
+      headwater verify
+      headwater verify public.orders public.customers --json
+    """
+    from headwater.verify.command import verify_all
+    from headwater.verify.view import show
+
+    verdicts = verify_all(session.config(), os.environ, tables, timeout)
+    show(verdicts, as_json=as_json)
+    if not all(each.ok for each in verdicts):
+        sys.exit(1)
+
+
+@cli.command()
+@click.argument("sql")
+@click.option("--fresh", is_flag=True, help="First wait until all that is committed now is in the lake.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for --fresh."
+)
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.pass_obj
+def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool) -> None:
+    """Ask the lakes in DuckDB's SQL, for reading only.
+
+    Every DuckLake is there under its name; names without one are looked up in the first group's lake.
+
+    \b
+      headwater query 'SELECT status, count(*) FROM public.orders GROUP BY ALL' --fresh
+      headwater query 'SELECT * FROM main.public.orders AT (VERSION => 3) LIMIT 5'
+      headwater query 'SELECT * FROM main.snapshots()' --json
+    """
+    from headwater.fresh import wait_until_fresh
+    from headwater.query import query as ask
+
+    config = session.config()
+    if fresh:
+        wait_until_fresh(config, timeout)
+    answer = ask(config, sql, os.environ)
+    if as_json:
+        click.echo(render.as_json(*answer))
+    else:
+        render.print_table(*answer, Console())
+
+
+@cli.group()
+def config() -> None:
+    """About the config file."""
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of headwater.yaml, for editors and checks."""
+    click.echo(
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | Config.model_json_schema(), indent=2)
+    )
+
+
+def main() -> None:
+    """The console script."""
+    cli.main(prog_name="headwater")
+    sys.exit(0)

@@ -1,0 +1,123 @@
+"""Ask the lakes in SQL: DuckDB with every DuckLake of the config under its name, for reading only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import duckdb
+
+from headwater.config import Config, DuckLake
+from headwater.ducklake.extension import attach, connect, identifier, literal
+from headwater.ducklake.url import parse_lake_url
+from headwater.errors import ConfigError, Unreachable
+from headwater.files import S3
+from headwater.logs import redact
+
+__all__ = ["Answer", "query"]
+
+_RESERVED = {"main", "memory", "system", "temp"}  # DuckDB has these names already and refuses to attach under them
+_WORD = re.compile(r'"(?:[^"]|"")*"|[^\W\d][\w$]*|.', re.DOTALL)
+_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+
+
+class Answer(NamedTuple):
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def query(config: Config, sql: str, env: Mapping[str, str]) -> Answer:
+    """Run one reading statement; a name without its lake (`public.orders`) is looked up in the first group's lake."""
+    if not config.ducklakes:
+        raise ConfigError("the config has no DuckLake to query", hint="add one under `lakes:`")
+    default = _default_lake(config)
+    named = {word.lower() for word in _words(sql)}
+    secrets = config.secrets()
+    with connect() as con:
+        try:
+            _refuse_writing(con, sql)
+            for name, lake in config.ducklakes.items():
+                if name == default or name.lower() in named:  # each costs a connection to its catalog
+                    _attach(con, name, lake, env, secrets)
+            _use(con, default)
+            cursor = con.execute(_rename_reserved(con, sql, [name for name in config.ducklakes if name in _RESERVED]))
+            return Answer(tuple(column[0] for column in cursor.description or ()), cursor.fetchall())
+        except (duckdb.IOException, duckdb.HTTPException) as error:
+            raise Unreachable(redact(str(error), secrets)) from None  # not chained: it may quote the password
+        except duckdb.Error as error:
+            raise ConfigError(redact(str(error), secrets)) from None
+
+
+def _default_lake(config: Config) -> str:
+    used = [group.lake for group in config.groups.values() if group.lake in config.ducklakes]
+    return next(iter((*used, *config.ducklakes)))
+
+
+def _refuse_writing(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = con.extract_statements(sql)
+    if len(statements) != 1:
+        raise ConfigError(f"expected one statement, found {len(statements)}: {sql!r}")
+    if statements[0].type not in _READS:
+        hint = "write to the source; it is mirrored into the lake"
+        raise ConfigError(f"a query only reads, and this is {statements[0].type.name}: {sql!r}", hint=hint)
+
+
+def _attach(
+    con: duckdb.DuckDBPyConnection, name: str, lake: DuckLake, env: Mapping[str, str], secrets: Collection[str]
+) -> None:
+    s3 = S3.from_environment(env) if lake.data_path.startswith("s3://") else None
+    try:
+        attach(con, parse_lake_url(lake.catalog), _alias(name), s3=s3, read_only=True)
+    except duckdb.Error as error:
+        message = f"cannot open lake {name!r}: {redact(str(error), secrets)}"
+        raise Unreachable(message, hint="`headwater run` creates a lake when it first delivers") from None
+
+
+def _use(con: duckdb.DuckDBPyConnection, lake: str) -> None:
+    """Names without a lake are looked up in this one, names without a schema in its `public`."""
+    public = "public" in _schemas(con, lake)
+    con.execute(f"USE {identifier(_alias(lake))}{'.public' if public else ''}")
+
+
+def _schemas(con: duckdb.DuckDBPyConnection, lake: str) -> set[str]:
+    rows = con.execute(
+        f"SELECT schema_name FROM duckdb_schemas() WHERE database_name = {literal(_alias(lake))}"
+    ).fetchall()
+    return {str(name).lower() for (name,) in rows}
+
+
+def _alias(lake: str) -> str:
+    return f"lake_{lake}" if lake.lower() in _RESERVED else lake
+
+
+def _rename_reserved(con: duckdb.DuckDBPyConnection, sql: str, lakes: Collection[str]) -> str:
+    """Let people write `main.public.orders` although DuckDB knows that lake by another name.
+
+    `main` is meant as a lake before one of its schemas (`main.public.`) and before a function (`main.snapshots(`).
+    """
+    schemas = {lake: _schemas(con, lake) for lake in lakes}
+    text, out, end = sql.encode(), [], 0
+    starts = [start for start, _ in duckdb.tokenize(sql)]  # in bytes
+    words = [*_words(sql), "", "", ""]
+    for index, start in enumerate(starts):
+        lake, dot, inner, after = (word.lower() for word in words[index : index + 4])
+        qualified = index > 0 and words[index - 1] == "."
+        if (
+            lake in schemas
+            and not qualified
+            and dot == "."
+            and (after == "(" or (after == "." and inner in schemas[lake]))
+        ):
+            out.append(text[end:start] + identifier(_alias(lake)).encode())
+            end = starts[index + 1]
+    return b"".join((*out, text[end:])).decode()
+
+
+def _words(sql: str) -> list[str]:
+    """The statement's tokens; a name comes without its quotes, a comment not at all."""
+    text = sql.encode()
+    starts = [start for start, _ in duckdb.tokenize(sql)]
+    matches = [_WORD.match(text[start:].decode()) for start in starts]
+    words = [match[0] if match else "" for match in matches]
+    return [word[1:-1].replace('""', '"') if len(word) > 1 and word[0] == '"' else word for word in words]
