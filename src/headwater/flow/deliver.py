@@ -42,6 +42,7 @@ def deliver(m: Mirroring) -> Delivered:
     merged = _merged(m, plan, batch)
     tables.failed.update(merged.failed)
     failpoints.hit("deliver.written")
+    m.sink.discard(plan, {oid: merged.reports.pop(oid, []) for oid in merged.failed})
     upto = {oid: staged.upto for oid in tables.standing if oid not in tables.failed}
     try:
         snapshot, landed = m.sink.commit(plan, merged.reports, merged.truncated, upto) if upto else (plan.base.id, {})
@@ -131,8 +132,8 @@ def _mirror(row: TableRow, standing: Standing, newest: Relation, parts: Iterable
 def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:
     if not batch.mirrors:
         return merging.Merged()
-    target = plan.target({oid: mirror.key for oid, mirror in batch.mirrors.items()})
-    return merging.merge(m.spark, batch, target, lambda oids: m.sink.places(plan, oids), m.scratch)
+    keys = {oid: mirror.key for oid, mirror in batch.mirrors.items()}
+    return merging.merge(m.spark, batch, plan.target(keys), lambda wanted: m.sink.places(plan, keys, wanted), m.scratch)
 
 
 def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:

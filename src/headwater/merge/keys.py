@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headwater.errors import TableError
 from headwater.types import LakeType
 
-__all__ = ["key_bucket", "key_bytes"]
+__all__ = ["key_bucket", "key_bytes", "leading_bounds"]
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -49,6 +49,17 @@ def key_bucket(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
         spare = np.maximum(done + 8 - sizes[rows], 0).astype(np.uint64) * np.uint64(8)  # bits of the next key
         mixed[rows] = _scramble(mixed[rows] ^ ((word << spare) >> spare))
     return (mixed % np.uint64(buckets)).astype(np.int64)
+
+
+def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
+    """The lowest and highest value of the key's first column, if its type is a whole number, a date or a time."""
+    to = kind.arrow
+    if len(keys) == 0 or not (pa.types.is_integer(to) or pa.types.is_temporal(to)):
+        return None
+    _, offsets, data = keys.buffers()
+    starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
+    numbers = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))[starts]  # the first eight bytes of each key
+    return int(numbers.min()), int(numbers.max())
 
 
 def _scramble(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -8,7 +8,7 @@ Types are met at the two ends only: extracting the key, and decoding the rows th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,13 @@ from headwater.target import Place, Target
 __all__ = ["Merged", "merge"]
 
 _CHANGE = "slot int, oid long, key binary, lsn long, seq long, op int, relation long, message binary"
-_FOLDED = "slot int, oid long, name string, part int, touched long, truncated boolean, error string"
+_FOLDED = (
+    "slot int, oid long, name string, part int, touched long, low long, high long, truncated boolean, error string"
+)
 _LOCATED = "slot int, oid long, key binary, row_id long, report binary"
 _WRITTEN = "oid long, report binary, error string"
+
+Bounds = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -44,12 +48,13 @@ def merge(
     spark: SparkSession,
     batch: Batch,
     target: Target[Any],
-    places: Callable[[Iterable[int]], Sequence[Place]],
+    places: Callable[[Mapping[int, Bounds | None]], Sequence[Place]],
     scratch: str,
 ) -> Merged:
     """Fold the batch and write it out through `target`; nothing is visible before its reports are committed.
 
-    `places` is asked for the lake files of the tables in which older rows must be found.
+    `places` is asked for the lake files in which older rows may stand: by table, with the lowest and highest value of
+    the key's first column among them, where that is known.
     """
     cores = spark.sparkContext.defaultParallelism
     units = deal(batch.segments, cores)
@@ -61,7 +66,7 @@ def merge(
     placed = spread({oid: mirror.rows for oid, mirror in batch.mirrors.items()}, slots)
     with Scratch.opened(scratch) as room:
         changes = on_tasks(spark, units, Parse(batch, placed), _CHANGE).repartitionById(slots, F.col("slot"))
-        folded = changes.mapInArrow(FoldSlot(room), _FOLDED).collect()
+        folded = changes.mapInArrow(FoldSlot(batch, room), _FOLDED).collect()
         failpoints.hit("deliver.folded")
         merged = Merged(
             truncated={row.oid for row in folded if row.truncated},
@@ -69,13 +74,24 @@ def merge(
         )
         kept = [Kept(row.slot, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed]
         # A truncated table's files all go as they are: there is nothing to look for.
-        searched = {row.oid for row in folded if row.touched} - merged.truncated - set(merged.failed)
+        searched = _bounds(row for row in folded if row.oid not in merged.truncated | merged.failed.keys())
         wanted = [(place, place.rows) for place in places(searched)]
         # Every slot must be woken to write, whether rows were found for it or not: the first unit sees to that.
         searches = [range(slots), *deal(wanted, cores)]
         locate = Locate(batch, target, room, placed, tuple(each for each in kept if each.oid in searched))
         located = on_tasks(spark, searches, locate, _LOCATED).repartitionById(slots, F.col("slot"))
         return _collected(located.mapInArrow(WriteSlot(batch, target, room, tuple(kept)), _WRITTEN), merged)
+
+
+def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
+    """For each table with touched keys, the bounds over all its slots."""
+    found: dict[int, Bounds | None] = {}
+    for row in folded:
+        if row.touched:
+            here = None if row.low is None else (row.low, row.high)
+            known = found.get(row.oid, here)
+            found[row.oid] = here and known and (min(here[0], known[0]), max(here[1], known[1]))
+    return found
 
 
 def _collected(written: DataFrame, merged: Merged) -> Merged:

@@ -17,7 +17,7 @@ from headwater import failpoints
 from headwater.errors import TableError
 from headwater.files import filesystem, inside
 from headwater.merge.batch import Batch, Mirror
-from headwater.merge.keys import key_bucket, key_bytes
+from headwater.merge.keys import key_bucket, key_bytes, leading_bounds
 from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_table, split_tables
 from headwater.merge.rows import keyed, typed_rows
 from headwater.merge.scratch import Kept, Scratch
@@ -34,6 +34,8 @@ _FOLDED = pa.schema(
         ("name", pa.string()),
         ("part", pa.int32()),
         ("touched", pa.int64()),
+        ("low", pa.int64()),
+        ("high", pa.int64()),
         ("truncated", pa.bool_()),
         ("error", pa.string()),
     ]
@@ -128,6 +130,7 @@ def _changes(**columns: pa.Array | np.ndarray) -> pa.RecordBatch:
 class FoldSlot:
     """A slot's changes → the net change per key, left in the scratch folder; tells what is there."""
 
+    batch: Batch
     room: Scratch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -136,14 +139,15 @@ class FoldSlot:
             return
         slot = changes["slot"][0].as_py()
         nets: list[Net] = []
-        told = []
+        told: list[tuple[object, ...]] = []
         for oid, table in split_tables(changes):
             errors = table.filter(pc.equal(table["op"], _ERROR_OP))
             if errors.num_rows:
-                told.append((slot, oid, "", 0, 0, False, errors["message"][0].as_py().decode()))
+                told.append((slot, oid, "", 0, 0, None, None, False, errors["message"][0].as_py().decode()))
                 continue
             net = fold_table(table)
-            told.append((slot, oid, "", len(nets), len(net.touched), net.truncated, None))
+            low, high = leading_bounds(net.touched, self.batch.mirrors[oid].key_types[0]) or (None, None)
+            told.append((slot, oid, "", len(nets), len(net.touched), low, high, net.truncated, None))
             nets.append(net)
         name = self.room.keep([net.upserts for net in nets], [net.touched for net in nets])
         columns = [list(column) for column in zip(*told, strict=True)]

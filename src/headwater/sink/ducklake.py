@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import Advance, Commit, Field, FileDeletes, NewTable, Snapshot, Table, TableChange
+from headwater.ducklake.stats import column_stats, overlaps
+from headwater.ducklake.writing import arrow_type
 from headwater.errors import OperatorMustAct
 from headwater.files import filesystem, inside
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
@@ -85,12 +89,23 @@ class DuckLakeSink:
             base = self._lake.snapshot()
         return Plan(base, standings)
 
-    def places(self, plan: Plan, oids: Iterable[int]) -> list[DuckLakePlace]:
-        """The live files of these tables."""
-        by_table = {plan.standings[oid].table.id: oid for oid in oids}
-        if not by_table:
+    def places(
+        self, plan: Plan, keys: Mapping[int, tuple[str, ...]], wanted: Mapping[int, tuple[int, int] | None]
+    ) -> list[DuckLakePlace]:
+        """The live files of the wanted tables that may hold a key whose first column lies within the bounds."""
+        tables = {plan.standings[oid].table.id: oid for oid in wanted}
+        if not tables:
             return []
-        return [DuckLakePlace(by_table[f.table_id], f) for f in self._lake.files(list(by_table), plan.base)]
+        leading = {oid: _column(plan.standings[oid].table, keys[oid][0]) for oid in wanted}
+        sought = {oid: _texts(leading[oid], bounds) for oid, bounds in wanted.items()}
+        found = []
+        bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
+        for file in self._lake.files(list(tables), plan.base, bounds_of):
+            oid = tables[file.table_id]
+            column = leading[oid]
+            if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]):
+                found.append(DuckLakePlace(oid, file))
+        return found
 
     def commit(
         self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
@@ -154,10 +169,10 @@ class DuckLakeSink:
         return self._lake.commit(replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=extra))
 
     def _ended(self, plan: Plan, oid: int) -> list[TakenOut]:
-        path = plan.standings[oid].table.path
+        table = plan.standings[oid].table
         return [
-            TakenOut(end_file(filesystem(path), path, place.file), place.file.record_count - place.file.deleted_count)
-            for place in self.places(plan, [oid])
+            TakenOut(end_file(filesystem(table.path), table.path, file), file.record_count - file.deleted_count)
+            for file in self._lake.files([table.id], plan.base)
         ]
 
 
@@ -175,3 +190,18 @@ def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut])
 def _landing(table: Table, key: tuple[str, ...]) -> Landing:
     by_name = {field.name: field for field in table.columns}
     return Landing(table.path, table.columns, tuple(by_name[name] for name in key if name in by_name))
+
+
+def _column(table: Table, name: str) -> Field:
+    return next(field for field in table.columns if field.name == name)
+
+
+def _texts(column: Field, bounds: tuple[int, int] | None) -> tuple[str | None, str | None]:
+    """Bounds as the catalog's statistics spell them."""
+    if bounds is None:
+        return None, None
+    kind = arrow_type(column)
+    numbers = pa.array(bounds, pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    values = numbers.view(kind) if pa.types.is_temporal(kind) else numbers.cast(kind)
+    (stats,) = column_stats(pa.table({column.name: values}), [column])
+    return stats.min, stats.max
