@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Container, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = ["copy"]
 
 logger = logging.getLogger(__name__)
 
+TELL_EVERY = 5.0  # seconds
 _COPIED = "oid long, report binary, error string"
 
 
@@ -48,7 +50,8 @@ def copy(m: Mirroring) -> dict[int, int]:
             return {}
         logger.info("copying %d tables at %s in %d ranges", len(new), exported.lsn, len(units))
         work = CopyRange(m.source_url, exported.snapshot_name, m.state.url, m.group, m.sink.copy_target(new.values()))
-        written = on_tasks(m.spark, units, work, _COPIED).collect()
+        with _progress_told(m, new):
+            written = on_tasks(m.spark, units, work, _COPIED).collect()
     reports: defaultdict[int, list[bytes]] = defaultdict(list)
     rows = {row.oid: row for row in waiting}
     for each in written:
@@ -67,6 +70,26 @@ def copy(m: Mirroring) -> dict[int, int]:
         _copied(m, rows[oid], exported.lsn)
     logger.info("copied %d rows", sum(counts.values()))
     return counts
+
+
+@contextmanager
+def _progress_told(m: Mirroring, oids: Container[int]) -> Iterator[None]:
+    """Say every few seconds how far a long copy is; the tasks count their rows in the state."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(TELL_EVERY):
+            rows = [row for row in m.state.tables(m.group) if row.oid in oids]
+            total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
+            logger.info("copied %d of about %d rows so far", sum(row.copied_rows for row in rows), total)
+
+    teller = threading.Thread(target=tell, name="copy-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def _copied(m: Mirroring, row: TableRow, at: Lsn) -> None:
