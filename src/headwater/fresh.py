@@ -6,10 +6,10 @@ from contextlib import closing
 
 from headwater.capture import Source
 from headwater.config import Config
-from headwater.errors import OperatorMustAct, Unreachable
+from headwater.errors import Unreachable
 from headwater.state import State
 from headwater.supervise.opening import state_url
-from headwater.verify.align import ask_for
+from headwater.verify.align import ask_for, running
 
 __all__ = ["wait_until_fresh"]
 
@@ -20,17 +20,9 @@ def wait_until_fresh(config: Config, patience: float) -> None:
         now = source.current_lsn()
     with closing(State.connect(state_url(config))) as state:
         for group in config.groups:
-            if not _running(state, group):
+            if not running(state, group):
                 raise Unreachable(
                     f"nothing delivers group {group!r}, so its lake will not get fresher",
                     hint="start `headwater run`, or ask without --fresh for what is there",
                 )
             ask_for(state, group, now, patience)
-
-
-def _running(state: State, group: str) -> bool:
-    try:
-        with state.lock(f"deliver:{group}", patience=0):
-            return False
-    except OperatorMustAct:
-        return True

@@ -86,15 +86,23 @@ class Child:
             return self.process.wait()
 
 
-def watch(children: Sequence[Child], stop: threading.Event, done: Callable[[], bool], every: float = 0.25) -> int:
-    """Look after the children until told to stop, or `done`, or none can go on. Returns an exit code."""
+def watch(
+    children: Sequence[Child],
+    stop: threading.Event,
+    done: Callable[[], bool],
+    *,
+    all_needed: bool,
+    every: float = 0.25,
+) -> int:
+    """Look after the children until told to stop, or `done`, or none can go on (if all are needed: one cannot).
+
+    Returns an exit code.
+    """
     while not stop.is_set():
         for child in children:
             child.look()
-        given_up = [child.gave_up for child in children if child.gave_up is not None]
-        if len(given_up) == len(children):
-            return max(given_up)
-        if done():
+        given_up = sum(child.gave_up is not None for child in children)
+        if given_up == len(children) or (given_up and all_needed) or done():
             break
         stop.wait(every)
     return max((child.gave_up for child in children if child.gave_up is not None), default=0)

@@ -15,7 +15,7 @@ from headwater import flow
 from headwater.config import Config
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, OperatorMustAct
 from headwater.spark import session, warm_up
-from headwater.supervise.opening import mirroring, open_state
+from headwater.supervise.opening import mirroring, open_state, when_free
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
@@ -87,8 +87,12 @@ class _Group(threading.Thread):
 
     def _work(self) -> None:
         """Hold the group's lock and deliver; returns after `stop`, drained."""
-        state = open_state(self._config)
-        with state.lock(f"deliver:{self._group}") as lock:
+        with (
+            closing(open_state(self._config)) as state,
+            when_free(state, f"deliver:{self._group}", self._ending) as lock,
+        ):
+            if lock is None:
+                return
             m = mirroring(self._config, self._env, state, self._group, self._spark)
             state.record_error(self._group, None)
             tidied = -TIDY_EVERY

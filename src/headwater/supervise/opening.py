@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.config import Config, DuckLake
 from headwater.ducklake.lake import Lake, open_lake
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3
 from headwater.log import Log
 from headwater.sink.ducklake import DuckLakeSink
-from headwater.state import State
+from headwater.state import Lock, State
 
-__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "state_url"]
+__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "state_url", "when_free"]
 
+logger = logging.getLogger(__name__)
 
 CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.rows`: each has a fixed cost
 
@@ -64,3 +68,25 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
 def source_name(source_id: str, group: str) -> str:
     """Under which name a lake keeps this group's positions: no two pipelines may meet there."""
     return f"{source_id}/{group}"
+
+
+@contextmanager
+def when_free(state: State, name: str, stop: threading.Event) -> Iterator[Lock | None]:
+    """Hold a lock as soon as it is free; None if told to stop before that.
+
+    `run` is alone with its groups, so whoever holds it will end by itself: a process of a `run` that was killed, which
+    drains, or `verify`.
+    """
+    told = False
+    with ExitStack() as held:
+        while not stop.is_set():
+            try:
+                lock = held.enter_context(state.lock(name, patience=1.0))
+            except OperatorMustAct as error:
+                if not told:
+                    logger.warning("waiting: %s", error.message)
+                told = True
+                continue
+            yield lock
+            return
+        yield None

@@ -6,16 +6,17 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from headwater import flow
 from headwater.capture import Source, prepare
 from headwater.config import Config
+from headwater.errors import Unreachable
 from headwater.state import State
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
-from headwater.supervise.opening import open_log, open_state
+from headwater.supervise.opening import open_log, open_state, when_free
 
 __all__ = ["capture_child", "deliver_child", "run"]
 
@@ -27,14 +28,16 @@ FENCE_TTL = 7 * 24 * 3600.0
 
 def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -> int:
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
-    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+    with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as alone:
+        for name in config.groups:
+            alone.enter_context(state.lock(f"run:{name}"))
         make_ready(config, state)
         done = _caught_up(config, state) if until_caught_up else lambda: False
         common = ["-c", str(file), "--log-format", log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
         delivery = Child("delivery", [*common, "_deliver"], DRAIN_SECONDS + 15)
         try:
-            code = watch([*captures, delivery], stop, done)
+            code = watch([*captures, delivery], stop, done, all_needed=until_caught_up)
         finally:
             logger.info("stopping: capture first, then delivery drains what is staged")
             stop_all([captures, [delivery]])
@@ -59,14 +62,17 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     fences = {name: state.add_fence(name, target, FENCE_TTL) for name in config.groups}
     logger.info("running until everything committed by %s is delivered", target)
 
+    def arrived(name: str, fence: int) -> bool:
+        states = {row.state for row in state.tables(name)}
+        if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+            return False
+        return "STREAMING" not in states or state.fence(fence).reached_snapshot is not None
+
     def done() -> bool:
-        for name, fence in fences.items():
-            states = {row.state for row in state.tables(name)}
-            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
-                return False
-            if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
-                return False
-        return True
+        try:
+            return all(arrived(name, fence) for name, fence in fences.items())
+        except Unreachable:
+            return False  # the children wait for it, too
 
     return done
 
@@ -75,8 +81,9 @@ def capture_child(config: Config, group: str) -> int:
     """The body of a capture process."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop:
         parent_gone(stop)
-        with state.lock(f"capture:{group}"):
-            flow.capture(config.source, state, open_log(config, state, group), stop)
+        with when_free(state, f"capture:{group}", stop) as lock:
+            if lock is not None:
+                flow.capture(config.source, state, open_log(config, state, group), stop)
     return 0
 
 

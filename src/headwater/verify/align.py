@@ -13,7 +13,7 @@ from headwater.errors import OperatorMustAct, Unreachable
 from headwater.flow import Mirroring
 from headwater.state import State
 
-__all__ = ["aligned", "ask_for"]
+__all__ = ["aligned", "ask_for", "running"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,14 +28,22 @@ def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int]:
     already, and others are kept from starting until the block ends.
     """
     with ExitStack() as held:
-        try:
-            held.enter_context(m.state.lock(f"deliver:{m.group}", patience=0))
-        except OperatorMustAct:
+        if running(m.state, m.group):
             snapshot = ask_for(m.state, m.group, at, patience)
         else:
+            held.enter_context(m.state.lock(f"deliver:{m.group}"))
             _nothing_pending(m, at)
             snapshot = m.sink.plan().base.id
         yield snapshot
+
+
+def running(state: State, group: str) -> bool:
+    """Is a `headwater run` looking after this group, or starting to?"""
+    try:
+        with state.lock(f"run:{group}", patience=0):
+            return False
+    except OperatorMustAct:
+        return True
 
 
 def ask_for(state: State, group: str, at: Lsn, patience: float) -> int:
