@@ -42,7 +42,7 @@ bench: setup ## measure the speed table of the design
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: setup ## run long, break things on purpose, verify at the end
-	@$(BIN)/python -m bench soak $(ARGS)
+	@$(BIN)/python -m soak $(ARGS)
 
 lock: ## pin the newest dependencies again (needs uv; the only target that does)
 	@uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock" \

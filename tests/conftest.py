@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -27,20 +27,34 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         server.stop()
 
 
-@pytest.fixture
-def database(postgres: EmbeddedPostgres) -> Iterator[str]:
-    """The URL of a new, empty database; dropped afterwards with its slots."""
+@contextmanager
+def new_database(postgres: EmbeddedPostgres) -> Iterator[str]:
     name = f"t_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres.url(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
         yield postgres.url(name)
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        # With a timeout, because else it does not wait for the end: a slot that is being read cannot be dropped.
+        admin.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", (name,))
         admin.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             " WHERE database = %s AND NOT temporary",
             (name,),
         )
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a new, empty database; dropped afterwards with its slots."""
+    with new_database(postgres) as url:
+        yield url
+
+
+@pytest.fixture
+def other_database(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """One more, for tests with two of everything."""
+    with new_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

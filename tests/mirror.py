@@ -32,8 +32,8 @@ lakes:
   main: {{ducklake: "{catalog}", data_path: {data}}}
 groups:
   g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
-spark: {{master: "local[2]"}}
-"""
+spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
+"""  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
 
 
 class Mirror:

@@ -62,7 +62,8 @@ def merge(
         # None of these keys can be in the lake: no fold, no shuffle, no search.
         return _collected(on_tasks(spark, units, Append(batch, target), _WRITTEN), Merged())
 
-    slots = slots_for(sum(mirror.rows for mirror in batch.mirrors.values()), batch.bytes, cores)
+    rows = sum(mirror.rows for mirror in batch.mirrors.values())
+    slots = slots_for(rows, batch.bytes, len(batch.mirrors), cores)
     placed = spread({oid: mirror.rows for oid, mirror in batch.mirrors.items()}, slots)
     with Scratch.opened(scratch) as room:
         changes = on_tasks(spark, units, Parse(batch, placed), _CHANGE).repartitionById(slots, F.col("slot"))

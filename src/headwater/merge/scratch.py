@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -72,9 +73,15 @@ class Scratch:
                 writer.write_batch(batch)
 
     def _read(self, name: str, index: int) -> pa.RecordBatch:
-        files, path = filesystem(self.path), f"{inside(self.path)}/{name}"
-        with pa.memory_map(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path) as file:
-            return pa.ipc.open_file(file).get_batch(index)
+        return _opened(f"{self.path}/{name}").get_batch(index)
+
+
+@lru_cache(maxsize=4)  # a file has a batch for each table, and they are asked for one after the other
+def _opened(uri: str) -> pa.RecordBatchFileReader:
+    files, path = filesystem(uri), inside(uri)
+    return pa.ipc.open_file(
+        pa.memory_map(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path)
+    )
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -9,13 +9,14 @@ __all__ = ["slots_for", "spread"]
 
 ROWS_PER_SLOT = 250_000  # what a worker folds in memory at once
 BYTES_PER_SLOT = 128 << 20
+TABLES_PER_SLOT = 8  # of a small batch: a table costs some milliseconds, another task some tens of them
 SPLIT_FROM = 20_000  # a smaller table is not worth two files
 
 
-def slots_for(rows: int, size: int, cores: int) -> int:
+def slots_for(rows: int, size: int, tables: int, cores: int) -> int:
     """How many tasks a batch is folded in: all cores if it is worth it, more if memory asks for it."""
     if rows < SPLIT_FROM:
-        return 1
+        return min(cores, -(-tables // TABLES_PER_SLOT))
     rounds = max(-(-rows // (ROWS_PER_SLOT * cores)), -(-size // (BYTES_PER_SLOT * cores)), 1)
     return cores * rounds
 

@@ -233,10 +233,12 @@ class WriteSlot:
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()  # repartitionById: the partition is the slot
+        found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
+        oids = found["oid"].to_numpy()
         for kept in self.kept:
             if kept.slot == slot:
-                here = located.filter(pc.and_(pc.equal(located["oid"], kept.oid), pc.is_valid(located["key"])))
-                yield self._written(kept, here)
+                first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
+                yield self._written(kept, found.slice(first, end - first))
 
     def _written(self, kept: Kept, located: pa.Table) -> pa.RecordBatch:
         upserts = pa.table(self.room.upserts(kept))

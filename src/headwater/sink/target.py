@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
-from headwater.ducklake.writing import ROW_ID, parquet_schema, write_data_file
+from headwater.ducklake.writing import ROW_ID, write_data_file
 from headwater.files import filesystem, inside
 from headwater.target import Taken
 
@@ -77,9 +77,10 @@ class DuckLakeTarget:
         with _opened(place.file.path) as file:
             names = _columns(file, landing.key)
             first = 0
-            for batch in file.iter_batches(FILE_ROWS, columns=names):
-                yield first, [batch.column(name) for name in names]
-                first += batch.num_rows
+            for group in range(file.num_row_groups):  # iter_batches makes room for a whole batch, however few rows come
+                rows = file.read_row_group(group, columns=names, use_threads=False)
+                yield first, [rows[name].combine_chunks() for name in names]
+                first += rows.num_rows
 
     def take_out(self, place: DuckLakePlace, positions: pa.Array) -> Taken | None:
         wanted = positions.to_numpy()
@@ -97,7 +98,7 @@ class DuckLakeTarget:
     def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         landing = self.landings[oid]
         reports = []
-        for replacing, table in _file_loads(rows, landing):
+        for replacing, table in _file_loads(rows):
             files = filesystem(landing.path)
             file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
             reports.append(pickle.dumps(Wrote(file, replacing)))
@@ -121,31 +122,16 @@ def _columns(file: pq.ParquetFile, fields: Sequence[Field]) -> list[str]:
     return [by_id.get(str(field.id).encode(), field.name) for field in fields]
 
 
-def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]], landing: Landing) -> Iterator[tuple[bool, pa.Table]]:
+def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[bool, pa.Table]]:
     """Gather rows into loads of a file's size; rows with ids and rows without never share a file."""
     held: dict[bool, list[pa.Table]] = {False: [], True: []}
     for table, row_ids in rows:
         replacing = row_ids is not None
         load = held[replacing]
-        load.append(_conformed(table, landing, row_ids))
+        load.append(table.append_column(ROW_ID, row_ids) if replacing else table)
         if sum(t.num_rows for t in load) >= FILE_ROWS or sum(t.nbytes for t in load) >= FILE_BYTES:
             yield replacing, pa.concat_tables(load)
             load.clear()
     for replacing, load in held.items():
         if sum(t.num_rows for t in load):
             yield replacing, pa.concat_tables(load)
-
-
-def _conformed(table: pa.Table, landing: Landing, row_ids: pa.Array | None) -> pa.Table:
-    """Columns in the lake's order and with the types its files are written from."""
-    schema = parquet_schema(landing.fields, with_row_ids=row_ids is not None)
-    columns = {name: table[name] for name in table.column_names}
-    if row_ids is not None:
-        columns[ROW_ID] = pa.chunked_array([row_ids])
-    return pa.table([_as(columns[field.name], field.type) for field in schema], schema=schema)
-
-
-def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.chunked_array([kind.wrap_array(chunk.cast(kind.storage_type)) for chunk in column.chunks], kind)
-    return column.cast(kind)

@@ -55,7 +55,7 @@ class Child:
         code = self.process.poll()
         if code is None:
             return
-        self.process = None
+        self._forget()
         if code in GIVE_UP:
             self.gave_up = code
             logger.error("%s ended with %s and is not started again", self.name, code, extra={"child": self.name})
@@ -69,6 +69,11 @@ class Child:
             "%s ended with %s, starting it again in %.0f s", self.name, code, self.delay, extra={"child": self.name}
         )
         self.delay = min(self.delay * 2, LONGEST_DELAY)
+
+    def _forget(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process = None
 
     def ask_to_stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -13,7 +13,8 @@ from headwater import flow
 from headwater.capture import Source, prepare
 from headwater.config import Config
 from headwater.errors import Unreachable
-from headwater.state import State
+from headwater.state import Lock, State
+from headwater.state.lock import PATIENCE
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.opening import open_log, open_state, when_free
@@ -28,11 +29,18 @@ FENCE_TTL = 7 * 24 * 3600.0
 
 def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -> int:
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
-    with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as alone:
-        for name in config.groups:
-            alone.enter_context(state.lock(f"run:{name}"))
+    with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
+        alone = {held.enter_context(state.lock(f"run:{name}")): True for name in config.groups}
         make_ready(config, state)
-        done = _caught_up(config, state) if until_caught_up else lambda: False
+        arrived = _caught_up(config, state) if until_caught_up else lambda: False
+
+        def done() -> bool:
+            try:
+                _stay_alone(alone)
+                return arrived()
+            except Unreachable:
+                return False  # the children wait for it, too
+
         common = ["-c", str(file), "--log-format", log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
         delivery = Child("delivery", [*common, "_deliver"], DRAIN_SECONDS + 15)
@@ -43,6 +51,17 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
             stop_all([captures, [delivery]])
         errored = any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
         return code or int(errored and until_caught_up)
+
+
+def _stay_alone(locks: dict[Lock, bool]) -> None:
+    """Keep the locks, and take those again that were lost (False) because the server went away."""
+    for lock, held in locks.items():
+        locks[lock] = False
+        if held:
+            lock.keep()
+        else:
+            lock.acquire(PATIENCE)
+        locks[lock] = True
 
 
 def make_ready(config: Config, state: State) -> None:
@@ -62,19 +81,16 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     fences = {name: state.add_fence(name, target, FENCE_TTL) for name in config.groups}
     logger.info("running until everything committed by %s is delivered", target)
 
-    def arrived(name: str, fence: int) -> bool:
-        states = {row.state for row in state.tables(name)}
-        if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
-            return False
-        return "STREAMING" not in states or state.fence(fence).reached_snapshot is not None
+    def arrived() -> bool:
+        for name, fence in fences.items():
+            states = {row.state for row in state.tables(name)}
+            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+                return False
+            if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
+                return False
+        return True
 
-    def done() -> bool:
-        try:
-            return all(arrived(name, fence) for name, fence in fences.items())
-        except Unreachable:
-            return False  # the children wait for it, too
-
-    return done
+    return arrived
 
 
 def capture_child(config: Config, group: str) -> int:
