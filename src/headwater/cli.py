@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["cli", "main"]
 
 _WORST_FIRST = (4, 3, 2, 1)
 _INTERRUPTED = 130
+_UNEXPECTED = 3
 
 
 @dataclass
@@ -56,6 +58,12 @@ class _Group(click.Group):
             problems = list(_leaves(ours))
         except KeyboardInterrupt:
             return ctx.exit(_INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception:  # not ours: a bug, or a library's own word for trouble; it may quote a password
+            secrets = ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
+            click.echo(redact(traceback.format_exc(), secrets), err=True)
+            return ctx.exit(_UNEXPECTED)
         secrets = ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
         for problem in problems:
             click.echo(f"error: {redact(str(problem), secrets)}", err=True)
@@ -194,12 +202,13 @@ def _capture(session: Session, group: str) -> None:
 
 
 @cli.command("_deliver", hidden=True)
+@click.option("--all-needed", is_flag=True)
 @click.pass_obj
-def _deliver(session: Session) -> None:
+def _deliver(session: Session, all_needed: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
-    sys.exit(deliver_child(session.config(), os.environ))
+    sys.exit(deliver_child(session.config(), os.environ, all_needed=all_needed))
 
 
 @cli.command()

@@ -78,6 +78,20 @@ def test_an_aborted_transaction_leaves_nothing(group: Group) -> None:
     assert group.rows() == []
 
 
+def test_transactions_that_are_all_larger_than_a_roll_are_registered_one_by_one(group: Group) -> None:
+    """The first is spilled to its last row when the second begins to spill: they must not be mixed up."""
+    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY, note text)")
+    group.prepare("orders")
+    large = "INSERT INTO orders SELECT {0} + n, repeat('x', 2000) FROM generate_series(0, {1}) n"
+    run(group.url, large.format(0, 0), large.format(10, 3), large.format(20, 0), "INSERT INTO orders VALUES (30)")
+    run(group.url, large.format(40, 0), large.format(50, 5))
+    with group.capturing(roll_bytes=1000):
+        group.settle()
+    assert [row.new and row.new[0] for row in group.rows()] == [
+        str(n) for n in (0, *range(10, 14), 20, 30, 40, *range(50, 56))
+    ]
+
+
 def test_capture_goes_on_where_it_stopped_and_nothing_is_doubled(group: Group) -> None:
     orders(group)
     group.prepare("orders")

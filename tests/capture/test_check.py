@@ -158,7 +158,7 @@ def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path:
     run(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
     try:
         (problem,) = found(url)
-        assert "has 0 free replication slots, 1 are needed (max_replication_slots 2)" in problem.message
+        assert "has 0 free replication slots, 2 are needed (max_replication_slots 2)" in problem.message
         group = Group.opened(url, tmp_path)
         with pytest.raises(OperatorMustAct, match="no free replication slot for 'headwater_shop'"):
             group.prepare()

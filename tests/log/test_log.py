@@ -13,7 +13,7 @@ from pyarrow.fs import S3FileSystem
 
 from headwater.change import Column, Lsn, Relation, TableName
 from headwater.errors import ConfigError, OperatorMustAct
-from headwater.files import filesystem
+from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log
 from headwater.state import State
 
@@ -72,7 +72,7 @@ def test_a_segment_keeps_relations_apart_and_each_in_commit_order(log: Log) -> N
     assert [(group.min, group.max) for group in groups] == [(two, two), (one, one)]
     assert {part.relation_id: (part.rows, part.ops) for part in segment.parts} == {one: (3, "IUT"), two: (2, "DI")}
     assert (segment.first_lsn, segment.last_lsn, segment.end_lsn) == (Lsn(100), Lsn(120), Lsn(130))
-    assert segment.bytes == Path(segment.path).stat().st_size
+    assert segment.bytes == pq.read_table(segment.path).nbytes
 
 
 def test_many_rows_of_one_relation_make_several_row_groups(log: Log) -> None:
@@ -204,8 +204,7 @@ def test_a_log_may_live_in_an_object_store(state: State, object_store: str) -> N
     log.stage(changes([version], [110]))
     (segment,) = log.read(START).segments
     assert segment.path.startswith(f"{object_store}/log/")
-    system, path = filesystem(segment.path)
-    assert pq.read_table(path, filesystem=system).num_rows == 1
+    assert pq.read_table(inside(segment.path), filesystem=filesystem(segment.path)).num_rows == 1
     assert Log(state, "shop", f"{object_store}/log").collect_orphans(timedelta(0)) == 1
     assert log.trim(Lsn(110)) == 1
     assert log.orphans(timedelta(0)) == []
@@ -227,3 +226,13 @@ def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     S3FileSystem(**admin, allow_bucket_creation=True).create_dir("bucket")
     yield "s3://bucket"
     server.stop()
+
+
+def test_what_was_registered_together_is_delivered_together(log: Log) -> None:
+    """A large transaction's file and a later one's share a registration: a cut between them would lose the second."""
+    version = log.relation(relation(1, "id"), START).id
+    large, small = log.stage(changes([version] * 5, [150] * 5)), log.stage(changes([version], [200]))
+    log.register([large, small], log.end(), Lsn(300))
+    batch = log.read(START, max_rows=4)
+    assert [segment.last_lsn for segment in batch.segments] == [Lsn(150), Lsn(200)]
+    assert batch.upto == Lsn(300)

@@ -106,8 +106,8 @@ def test_a_fence_is_reached_by_the_first_snapshot_that_covers_it(state: State) -
     near, far = state.add_fence("shop", Lsn(10), 60), state.add_fence("shop", Lsn(20), 60)
     state.add_fence("shop", Lsn(5), 0)  # expired at once
     assert [fence.id for fence in state.fences("shop")] == [near, far]
-    state.reach_fences("shop", Lsn(10), 41)
-    state.reach_fences("shop", Lsn(30), 42)
+    state.reach_fences("shop", Lsn(10), 41, Lsn(10))
+    state.reach_fences("shop", Lsn(30), 42, Lsn(30))
     assert (state.fence(near).reached_snapshot, state.fence(far).reached_snapshot) == (41, 42)
     assert state.fences("shop") == []
 

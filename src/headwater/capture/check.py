@@ -79,15 +79,16 @@ def _server(connection: Connection, url: str, groups: Mapping[str, Iterable[Tabl
         " FROM pg_replication_slots",
         (names,),
     )
-    missing = len(names) - ours
-    if missing and used + missing > slots:
+    missing = len(names) - ours + 1  # and for a while one more: that of a first copy, or of `verify`
+    if used + missing > slots:
         yield OperatorMustAct(
             f"{where} has {slots - used} free replication slots, {missing} are needed (max_replication_slots {slots})",
             hint="raise max_replication_slots and restart the server, or drop a slot nobody uses",
         )
-    if sending + len(names) > senders:
+    if sending + len(names) + 1 > senders:
         yield OperatorMustAct(
-            f"{where} has {senders - sending} free WAL senders, {len(names)} are needed (max_wal_senders {senders})",
+            f"{where} has {senders - sending} free WAL senders, {len(names) + 1} are needed"
+            f" (max_wal_senders {senders})",
             hint="raise max_wal_senders and restart the server",
         )
 

@@ -70,7 +70,7 @@ def run_capture(
             wait = min(wait * 2, _BACKOFF[1])
         except OperatorMustAct as exc:
             with suppress(Unreachable):
-                state.record_error(group, exc.message)
+                state.record_error(group, "capture", exc.message)
             raise
 
 
@@ -81,7 +81,7 @@ def _session(
         captured = _start(connection, source_url, state, group, stop)
         if captured is None:
             return
-        state.record_error(group, None)
+        state.record_error(group, "capture", None)
         writer = Writer(state, log, group, captured)
         writer.start()
         with closing(writer):

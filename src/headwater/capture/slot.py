@@ -146,7 +146,7 @@ class Stream:
 
     def _spill(self) -> None:
         """A transaction larger than a roll: what there is of it goes to disk, to be registered with its commit."""
-        if self._buffer.open_row:
+        if self._buffer.open_row or self._unstaged_since is not None:
             self._roll()
         if len(self._buffer.messages) >= self._roll_bytes:
             self._put(self._buffer.take_open())

@@ -64,6 +64,11 @@ def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[Ta
             first.append((commit.source, oid, table_id, step.new.value, snapshot))
         else:
             next_.append((table_id, step.new.value, snapshot, commit.source, oid, step.expected.value))
+    tx.execute_many(  # what is left of a mirror that somebody dropped from the lake
+        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
+        " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
+        [row[:2] for row in first],
+    )
     moved = tx.execute_many(
         "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id) VALUES (%s, %s, %s, %s, %s)"
         " ON CONFLICT (source, source_oid) DO NOTHING",

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from headwater.capture import exported_snapshot
 from headwater.capture.copy import Range, balanced, read_range, showing
 from headwater.capture.source import describe
 from headwater.change import Lsn, Relation
-from headwater.errors import ConfigError, OperatorMustAct, TableError
+from headwater.errors import ConfigError, OperatorMustAct, TableError, Unreachable
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.sink.ducklake import NewMirror
 from headwater.spark import on_tasks
@@ -62,7 +62,12 @@ def copy(m: Mirroring) -> dict[int, int]:
     failpoints.hit("copy.written")
     if not new:
         return {}
-    snapshot, counts = m.sink.create(new.values(), reports, exported.lsn)
+    try:
+        snapshot, counts = m.sink.create(new.values(), reports, exported.lsn)
+    except TableError as error:
+        for oid in new:
+            fail(m, rows[oid], str(error))
+        return {}
     failpoints.hit("copy.committed")
     m.state.record_delivery(m.group, exported.lsn, snapshot, {}, {})
     for oid, count in counts.items():
@@ -79,9 +84,10 @@ def _progress_told(m: Mirroring, oids: Container[int]) -> Iterator[None]:
 
     def tell() -> None:
         while not done.wait(TELL_EVERY):
-            rows = [row for row in m.state.tables(m.group) if row.oid in oids]
-            total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
-            logger.info("copied %d of about %d rows so far", sum(row.copied_rows for row in rows), total)
+            with suppress(Unreachable):
+                rows = [row for row in m.state.tables(m.group) if row.oid in oids]
+                total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
+                logger.info("copied %d of about %d rows so far", sum(row.copied_rows for row in rows), total)
 
     teller = threading.Thread(target=tell, name="copy-progress", daemon=True)
     teller.start()
@@ -106,6 +112,8 @@ def _copy_plan(
         for row in waiting:
             try:
                 relation = describe(connection, row.source)
+                if relation.oid != row.oid:
+                    raise TableError(f"{row.source} is another table by now: it was dropped and created again")
                 new[row.oid] = m.sink.new_mirror(relation, row.lake)
                 parts = balanced(connection, row.oid, cores)
             except (TableError, ConfigError, OperatorMustAct) as error:

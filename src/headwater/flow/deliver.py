@@ -46,7 +46,7 @@ def deliver(m: Mirroring) -> Delivered:
     upto = {oid: staged.upto for oid in tables.standing if oid not in tables.failed}
     try:
         snapshot, landed = m.sink.commit(plan, merged.reports, merged.truncated, upto) if upto else (plan.base.id, {})
-    except (CommitConflict, AlreadyDelivered):
+    except (CommitConflict, AlreadyDelivered, TableError):
         m.sink.discard(plan, merged.reports)
         raise
     failpoints.hit("deliver.committed")
@@ -62,8 +62,9 @@ class _Tables:
     """The tables of one delivery, where they stand, and those that cannot take part, with the reason."""
 
     rows: Mapping[int, TableRow]
-    standing: Mapping[int, Standing]
-    behind: bool
+    everywhere: Mapping[int, Standing]
+    standing: Mapping[int, Standing]  # of those that take part
+    behind: bool  # they come up to the others first
     upto: Lsn | None
     failed: dict[int, str]
 
@@ -80,14 +81,14 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
             m.state.set_state(m.group, oid, rows[oid].state, position=each.position, failures=rows[oid].failures)
     failed = {oid: f"the lake has no table {row.lake} any more" for oid, row in rows.items() if oid not in standing}
     if not standing:
-        return _Tables(rows, {}, False, None, failed)
+        return _Tables(rows, {}, {}, False, None, failed)
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
     if behind:
-        return _Tables(rows, behind, True, lead, failed)
+        return _Tables(rows, standing, behind, True, lead, failed)
     fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
-    return _Tables(rows, standing, False, min(fences, default=None), failed)
+    return _Tables(rows, standing, standing, False, min(fences, default=None), failed)
 
 
 def _batch(m: Mirroring, tables: _Tables, staged: Batch) -> merging.Batch:
@@ -108,6 +109,11 @@ def _batch(m: Mirroring, tables: _Tables, staged: Batch) -> merging.Batch:
 
 
 def _mirror(row: TableRow, standing: Standing, newest: Relation, parts: Iterable[Part]) -> merging.Mirror:
+    if standing.table.partitioned:
+        raise TableError(
+            f"another client has partitioned {row.lake}, which this version does not write",
+            hint=f"run `ALTER TABLE {row.lake} RESET PARTITIONED BY` in the lake",
+        )
     columns = tuple((column.name, lake_type(column.type_oid, column.typmod)) for column in newest.columns)
     ours = {name: kind.ducklake for name, kind in columns}
     lakes = {field.name: field.type for field in standing.table.columns}
@@ -144,9 +150,16 @@ def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:
     for oid, error in tables.failed.items():
         fail(m, tables.rows[oid], error)
     if done.position > Lsn(0):
-        end = m.log.end()
-        for row in tables.rows.values():
-            if row.state == "CATCHUP" and row.oid not in tables.failed and (row.copy_lsn or end) <= end:
-                m.state.set_state(m.group, row.oid, "STREAMING")
-        m.state.reach_fences(m.group, done.position, done.snapshot_id)
+        _moved_on(m, tables, done)
+        foremost = max([*done.upto.values(), *(each.position for each in tables.everywhere.values())])
+        m.state.reach_fences(m.group, done.position, done.snapshot_id, foremost)
     return done
+
+
+def _moved_on(m: Mirroring, tables: _Tables, done: Delivered) -> None:
+    """A table that the log has passed, and that is where the others are, is STREAMING."""
+    end = m.log.end()
+    for row in tables.rows.values():
+        level = not tables.behind or row.oid not in tables.standing or done.upto.get(row.oid) == tables.upto
+        if row.state == "CATCHUP" and row.oid not in tables.failed and level and (row.copy_lsn or end) <= end:
+            m.state.set_state(m.group, row.oid, "STREAMING")

@@ -54,6 +54,6 @@ def retry(m: Mirroring) -> None:
 
 def tidy(m: Mirroring) -> None:
     """Delete segments that every table has passed, and files that never became segments."""
-    positions = [row.position for row in m.state.tables(m.group) if row.position is not None]
+    positions = [row.position for row in m.state.tables(m.group) if row.position is not None and row.state != "PAUSED"]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
         logger.info("deleted %d segment files that nobody needs any more", gone)

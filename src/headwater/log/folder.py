@@ -31,14 +31,13 @@ class Folder:
     def uri_of(self, name: str) -> str:
         return f"{self.uri}/{name}"
 
-    def write(self, name: str, table: pa.Table) -> int:
-        """Write a segment and make it durable; return its size."""
+    def write(self, name: str, table: pa.Table) -> None:
+        """Write a segment and make it durable."""
         path = f"{self._path}/{name}"
         try:
             self._make()
             with self._system.open_output_stream(path) as sink:
                 segment.write(table, sink)
-                size = int(sink.tell())
             if self._local:
                 _sync(path)
                 _sync(self._path)
@@ -51,7 +50,6 @@ class Folder:
                 f"cannot write the segment {self.uri_of(name)!r}: {exc}",
                 hint="free disk space, or check the object store",
             ) from exc
-        return size
 
     def names(self, older_than: timedelta = timedelta(0)) -> Iterator[str]:
         """Segment files last written longer ago than that."""

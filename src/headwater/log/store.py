@@ -63,8 +63,9 @@ class Log:
         first, last = Lsn(lsns["min"].as_py()), Lsn(lsns["max"].as_py())
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten
         self._unregistered.add(name)
-        size = self._folder.write(name, table)
-        return Written(name, first, last, table.num_rows, size, segment.parts(table))
+        self._folder.write(name, table)
+        # Bytes as a reader will hold them, not as the disk does: readers are sized by it.
+        return Written(name, first, last, table.num_rows, table.nbytes, segment.parts(table))
 
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
         """Append staged files: the log was complete up to `after` and is now complete up to `upto`.
@@ -110,7 +111,7 @@ class Log:
         found: list[Indexed] = []
         rows = 0
         for each in self._index.segments(after, limit):
-            whole = not found or each.first_lsn != found[-1].last_lsn  # else the transaction goes on in this one
+            whole = not found or each.end_lsn != found[-1].end_lsn  # what was registered together is delivered together
             if max_rows is not None and found and whole and rows + each.rows > max_rows:
                 limit = min(limit, found[-1].end_lsn)
                 break

@@ -86,4 +86,5 @@ def _opened(uri: str) -> pa.RecordBatchFileReader:
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
+    assert len(batches) <= 1, "a slot holds more than one batch can"
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -22,7 +22,8 @@ MIGRATIONS = (
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
         snapshot_id bigint,
-        error text,
+        capture_error text,
+        delivery_error text,
         updated_at timestamptz NOT NULL DEFAULT now()
     );
     CREATE TABLE headwater.tables (
@@ -91,6 +92,7 @@ MIGRATIONS = (
         group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
         lsn pg_lsn NOT NULL,
         reached_snapshot bigint,
+        reached_lsn pg_lsn,
         created_at timestamptz NOT NULL DEFAULT now(),
         expires_at timestamptz NOT NULL
     );

@@ -27,8 +27,14 @@ class GroupRow:
     delivered_lsn: Lsn | None  # copy of the lake's position, for display
     trimmed_lsn: Lsn | None  # segments below are deleted
     snapshot_id: int | None
-    error: str | None
+    capture_error: str | None
+    delivery_error: str | None
     updated_at: datetime
+
+    @property
+    def error(self) -> str | None:
+        """What keeps the group from going on."""
+        return "; ".join(filter(None, (self.capture_error, self.delivery_error))) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,16 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Somebody waits for the lake to reach `lsn`; `reached_snapshot` is the first snapshot that did."""
+    """Somebody waits for the lake to reach `lsn`.
+
+    `reached_snapshot` is the first snapshot that did, `reached_lsn` how far its foremost table had come: not beyond
+    `lsn`, unless a delivery was under way already when the fence was put up.
+    """
 
     id: int
     group: str
     lsn: Lsn
     reached_snapshot: int | None
+    reached_lsn: Lsn | None
     created_at: datetime
     expires_at: datetime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from psycopg.rows import class_row
 
@@ -23,13 +23,15 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, snapshot_id, error, updated_at FROM headwater.groups"
+    " trimmed_lsn, snapshot_id, capture_error, delivery_error, updated_at FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
     " copy_total, inserted, updated, deleted, error, failures, retry_at, updated_at FROM headwater.tables"
 )
-_FENCE = 'SELECT id, group_name AS "group", lsn, reached_snapshot, created_at, expires_at FROM headwater.fences'
+_FENCE = (
+    'SELECT id, group_name AS "group", lsn, reached_snapshot, reached_lsn, created_at, expires_at FROM headwater.fences'
+)
 
 
 class State:
@@ -104,20 +106,22 @@ class State:
         rows = self.query("SELECT captured_lsn FROM headwater.groups WHERE name = %s", (group,))
         return (rows[0][0] if rows else None) or Lsn(0)
 
-    def record_error(self, group: str, error: str | None) -> None:
-        """Say what keeps the group from going on; None: nothing any more."""
+    def record_error(self, group: str, stage: Literal["capture", "delivery"], error: str | None) -> None:
+        """Say what keeps a stage of the group from going on; None: nothing any more."""
         self._write(
-            "UPDATE headwater.groups SET error = %s, updated_at = now() WHERE name = %s AND error IS DISTINCT FROM %s",
+            f"UPDATE headwater.groups SET {stage}_error = %s, updated_at = now()"
+            f" WHERE name = %s AND {stage}_error IS DISTINCT FROM %s",
             (error, group, error),
         )
 
     def ensure_table(self, group: str, oid: int, source: TableName, lake: TableName) -> TableRow:
-        """Make the table known (PENDING), or note its new names."""
+        """Make the table known (PENDING), or note its new name; where it was copied to, there it stays."""
         self._write(
             "INSERT INTO headwater.tables (group_name, source_oid, namespace, name, lake_schema, lake_table)"
             " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, source_oid) DO UPDATE SET"
-            " (namespace, name, lake_schema, lake_table, updated_at) ="
-            " (excluded.namespace, excluded.name, excluded.lake_schema, excluded.lake_table, now())",
+            " namespace = excluded.namespace, name = excluded.name, updated_at = now(),"
+            " lake_schema = CASE WHEN tables.position IS NULL THEN excluded.lake_schema ELSE tables.lake_schema END,"
+            " lake_table = CASE WHEN tables.position IS NULL THEN excluded.lake_table ELSE tables.lake_table END",
             (group, oid, *source, *lake),
         )
         return next(row for row in self.tables(group) if row.oid == oid)
@@ -215,12 +219,12 @@ class State:
             (group,),
         )
 
-    def reach_fences(self, group: str, upto: Lsn, snapshot_id: int) -> None:
-        """Tell those who wait for a position at or below `upto`."""
+    def reach_fences(self, group: str, upto: Lsn, snapshot_id: int, foremost: Lsn) -> None:
+        """Tell those who wait for a position at or below `upto`; no table of the snapshot is beyond `foremost`."""
         self._write(
-            "UPDATE headwater.fences SET reached_snapshot = %s"
+            "UPDATE headwater.fences SET reached_snapshot = %s, reached_lsn = %s"
             " WHERE group_name = %s AND reached_snapshot IS NULL AND lsn <= %s",
-            (snapshot_id, group, upto),
+            (snapshot_id, foremost, group, upto),
         )
 
     def fence(self, id: int) -> Fence:

@@ -16,6 +16,7 @@ __all__ = ["Child", "parent_gone", "stop_all", "watch"]
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
+LOOK_EVERY = 0.25
 HEALTHY_AFTER = 60.0  # a child that lived this long starts over with the first delay
 GIVE_UP = (2, 4)  # exit codes that a restart cannot mend: edit the config, an operator must act
 
@@ -92,25 +93,21 @@ class Child:
 
 
 def watch(
-    children: Sequence[Child],
-    stop: threading.Event,
-    done: Callable[[], bool],
-    *,
-    all_needed: bool,
-    every: float = 0.25,
+    stages: Sequence[Sequence[Child]], stop: threading.Event, done: Callable[[], bool], *, all_needed: bool
 ) -> int:
-    """Look after the children until told to stop, or `done`, or none can go on (if all are needed: one cannot).
+    """Look after the children until told to stop, or `done`, or a stage cannot go on. Returns an exit code.
 
-    Returns an exit code.
+    A stage cannot go on when all its children have given up; if all are needed, when one has.
     """
+    enough = any if all_needed else all
     while not stop.is_set():
-        for child in children:
-            child.look()
-        given_up = sum(child.gave_up is not None for child in children)
-        if given_up == len(children) or (given_up and all_needed) or done():
+        for stage in stages:
+            for child in stage:
+                child.look()
+        if any(enough(child.gave_up is not None for child in stage) for stage in stages) or done():
             break
-        stop.wait(every)
-    return max((child.gave_up for child in children if child.gave_up is not None), default=0)
+        stop.wait(LOOK_EVERY)
+    return max((child.gave_up for stage in stages for child in stage if child.gave_up is not None), default=0)
 
 
 def stop_all(stages: Sequence[Sequence[Child]]) -> None:

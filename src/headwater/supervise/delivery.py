@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from headwater import flow
 from headwater.config import Config
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, OperatorMustAct
+from headwater.logs import redact
 from headwater.spark import session, warm_up
 from headwater.supervise.opening import mirroring, open_state, when_free
 
@@ -39,12 +40,16 @@ _STAGED = """
 """
 
 
-def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Event) -> int:
-    """Deliver every group until `stop`; an exit code. A dead JVM ends the process: the supervisor starts a new one."""
+def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Event, *, all_needed: bool) -> int:
+    """Deliver every group until `stop`; an exit code. A dead JVM ends the process: the supervisor starts a new one.
+
+    A group that cannot go on leaves the others alone, unless `all_needed`.
+    """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.tasks", "headwater.sink.target"])
     threads = [_Group(config, env, name, spark, stop) for name in config.groups]
     for thread in threads:
+        thread.all_needed = all_needed
         thread.start()
     for thread in threads:
         thread.join()
@@ -59,6 +64,7 @@ class _Group(threading.Thread):
     ) -> None:
         super().__init__(name=f"deliver-{name}")
         self.exit_code = 0
+        self.all_needed = False
         self._config, self._env, self._group, self._spark, self._ending = config, env, name, spark, stop
         self._flush = config.groups[name].flush
 
@@ -71,6 +77,8 @@ class _Group(threading.Thread):
             except OperatorMustAct as error:
                 self._tell(error)
                 self.exit_code = error.exit_code
+                if self.all_needed:
+                    self._ending.set()
                 return
             except HeadwaterError as error:
                 self._tell(error)
@@ -94,11 +102,11 @@ class _Group(threading.Thread):
             if lock is None:
                 return
             m = mirroring(self._config, self._env, state, self._group, self._spark)
-            state.record_error(self._group, None)
+            state.record_error(self._group, "delivery", None)
             tidied = -TIDY_EVERY
             while not self._ending.is_set():
                 if time.monotonic() - tidied > TIDY_EVERY:
-                    flow.tidy(m)
+                    self._tidy(m)
                     tidied = time.monotonic()
                 flow.retry(m)
                 flow.copy(m)
@@ -109,9 +117,8 @@ class _Group(threading.Thread):
     def _deliver_until_retry(self, m: flow.Mirroring) -> None:
         until = time.monotonic() + RETRY_EVERY
         while time.monotonic() < until and not self._ending.is_set():
-            if self._due(m):
-                self._deliver(m)
-            else:
+            done = self._deliver(m) if self._due(m) else None
+            if done is None or not done.upto:
                 self._ending.wait(TICK)
 
     def _due(self, m: flow.Mirroring) -> bool:
@@ -142,18 +149,26 @@ class _Group(threading.Thread):
             )
         return done
 
+    def _tidy(self, m: flow.Mirroring) -> None:
+        try:
+            flow.tidy(m)
+        except OSError as error:
+            logger.warning("old segments of group %s could not be deleted: %s", self._group, error)
+
     def _drain(self, m: flow.Mirroring) -> None:
         """Deliver what is staged already, as long as there is time; the rest stays in the log."""
         deadline = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < deadline:
             done = self._deliver(m)
-            if done is not None and not done.upto:
+            if done is None:
+                time.sleep(TICK)
+            elif not done.upto:
                 return
 
     def _tell(self, error: Exception) -> None:
         logger.error("group %s: %s", self._group, error)
         with suppress(HeadwaterError), closing(open_state(self._config)) as state:  # it may be what is unreachable
-            state.record_error(self._group, str(error))
+            state.record_error(self._group, "delivery", redact(str(error), self._config.secrets()))
 
     def _spark_answers(self) -> bool:
         try:

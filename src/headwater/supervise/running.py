@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater import flow
 from headwater.capture import Source, prepare
 from headwater.config import Config
-from headwater.errors import Unreachable
+from headwater.errors import OperatorMustAct, Unreachable
 from headwater.state import Lock, State
 from headwater.state.lock import PATIENCE
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
@@ -43,14 +43,15 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
 
         common = ["-c", str(file), "--log-format", log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
-        delivery = Child("delivery", [*common, "_deliver"], DRAIN_SECONDS + 15)
+        delivery = Child(
+            "delivery", [*common, "_deliver", *(["--all-needed"] if until_caught_up else [])], DRAIN_SECONDS + 15
+        )
         try:
-            code = watch([*captures, delivery], stop, done, all_needed=until_caught_up)
+            code = watch([captures, [delivery]], stop, done, all_needed=until_caught_up)
         finally:
             logger.info("stopping: capture first, then delivery drains what is staged")
             stop_all([captures, [delivery]])
-        errored = any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
-        return code or int(errored and until_caught_up)
+        return code or int(until_caught_up and _errored(config, state))
 
 
 def _stay_alone(locks: dict[Lock, bool]) -> None:
@@ -64,14 +65,28 @@ def _stay_alone(locks: dict[Lock, bool]) -> None:
         locks[lock] = True
 
 
+def _errored(config: Config, state: State) -> bool:
+    return any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
+
+
 def make_ready(config: Config, state: State) -> None:
     """Make groups, publications, slots and the list of tables what the config says."""
     for name, group in config.groups.items():
         wanted = {table.table: table.target for table in group.tables}
         prepare(config.source, state, name, wanted)
         with Source(config.source) as source:
-            for table, target in wanted.items():
-                state.ensure_table(name, source.describe(table).oid, table, target)
+            oids = {source.describe(table).oid: table for table in wanted}
+        for row in state.tables(name):
+            if row.oid in oids and row.state == "PAUSED":
+                raise OperatorMustAct(
+                    f"table {str(row.source)!r} was left out of group {name!r} for a while: its changes since are gone",
+                    hint=f"drop {row.lake} in the lake and mirror the table anew, in another group",
+                )
+            if row.oid not in oids and row.state != "PAUSED":
+                logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
+                state.set_state(name, row.oid, "PAUSED", error="it was taken out of the config")
+        for oid, table in oids.items():
+            state.ensure_table(name, oid, table, wanted[table])
 
 
 def _caught_up(config: Config, state: State) -> Callable[[], bool]:
@@ -103,11 +118,11 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str]) -> int:
+def deliver_child(config: Config, env: Mapping[str, str], *, all_needed: bool) -> int:
     """The body of the delivery process."""
     with stopped_by_signals() as stop:
         parent_gone(stop)
-        return deliver_forever(config, env, stop)
+        return deliver_forever(config, env, stop, all_needed=all_needed)
 
 
 @contextmanager

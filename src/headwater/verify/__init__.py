@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headwater.capture import describe, exported_snapshot
-from headwater.capture.copy import balanced, showing
+from headwater.capture import Exported, describe, exported_snapshot
+from headwater.capture.copy import Range, balanced, showing
 from headwater.change import TableName
 from headwater.ducklake.lake import Lake
+from headwater.errors import HeadwaterError, TableError, Unreachable
 from headwater.flow import Mirroring
 from headwater.state import TableRow
-from headwater.verify.align import aligned, ask_for
+from headwater.state.connect import Connection
+from headwater.verify.align import aligned
 from headwater.verify.compare import Difference, Pair, Sides, compare
 
-__all__ = ["Difference", "Verified", "ask_for", "verify"]
+__all__ = ["Difference", "Verified", "verify"]
+
+TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,39 +39,52 @@ class Verified:
 
 def verify(m: Mirroring, lake: Lake, only: Collection[TableName], patience: float) -> list[Verified]:
     """Compare a group's tables (all, or only these) with their mirrors in `lake`."""
-    rows = [row for row in m.state.tables(m.group) if not only or row.source in only]
-    found = [_not_streaming(row) for row in rows if row.state not in ("CATCHUP", "STREAMING")]
-    rows = [row for row in rows if row.state in ("CATCHUP", "STREAMING")]
-    if not rows:
+    for _ in range(TRIES):
+        with exported_snapshot(m.source_url) as exported, aligned(m, exported.lsn, patience) as snapshot:
+            if snapshot is not None:
+                return _compared(m, lake, only, exported, snapshot)
+    raise Unreachable(f"the lake of group {m.group!r} did not stop over at an LSN {TRIES} times", hint="try again")
+
+
+def _compared(
+    m: Mirroring, lake: Lake, only: Collection[TableName], exported: Exported, snapshot: int
+) -> list[Verified]:
+    found: list[Verified] = []
+    pairs, rows = {}, {}
+    with showing(m.source_url, exported.snapshot_name) as connection:
+        for row in m.state.tables(m.group):
+            if only and row.source not in only:
+                continue
+            try:
+                pairs[row.oid] = _pair(row, connection, m.spark.sparkContext.defaultParallelism)
+                rows[row.oid] = row
+            except HeadwaterError as error:
+                found.append(Verified(row.group, str(row.source), str(row.lake), ok=False, reason=error.message))
+    if not pairs:
         return found
-    with (
-        exported_snapshot(m.source_url) as exported,
-        aligned(m, exported.lsn, patience) as snapshot,
-    ):
-        with showing(m.source_url, exported.snapshot_name) as connection:
-            cores = m.spark.sparkContext.defaultParallelism
-            pairs = {
-                row.oid: (Pair(describe(connection, row.source), row.lake), balanced(connection, row.oid, cores))
-                for row in rows
-            }
-        sides = Sides(m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
-        for row, each in zip(rows, compare(m.spark, sides, pairs).values(), strict=True):
-            found.append(
-                Verified(
-                    group=row.group,
-                    table=str(row.source),
-                    lake_table=str(row.lake),
-                    ok=each.equal,
-                    position=str(exported.lsn),
-                    snapshot_id=snapshot,
-                    source_rows=each.source_rows,
-                    lake_rows=each.lake_rows,
-                    differences=each.differences,
-                )
+    sides = Sides(m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
+    for oid, each in compare(m.spark, sides, pairs).items():
+        found.append(
+            Verified(
+                group=m.group,
+                table=str(rows[oid].source),
+                lake_table=str(rows[oid].lake),
+                ok=each.equal,
+                position=str(exported.lsn),
+                snapshot_id=snapshot,
+                source_rows=each.source_rows,
+                lake_rows=each.lake_rows,
+                differences=each.differences,
             )
+        )
     return found
 
 
-def _not_streaming(row: TableRow) -> Verified:
-    reason = f"is {row.state}" + (f": {row.error}" if row.error else "")
-    return Verified(row.group, str(row.source), str(row.lake), ok=False, reason=reason)
+def _pair(row: TableRow, connection: Connection, cores: int) -> tuple[Pair, list[Range]]:
+    """How to compare a table; TableError if it cannot be."""
+    if row.state not in ("CATCHUP", "STREAMING"):
+        raise TableError(f"is {row.state}" + (f": {row.error}" if row.error else ""))
+    relation = describe(connection, row.source)
+    if relation.oid != row.oid:
+        raise TableError("is another table by now: it was dropped and created again")
+    return Pair(relation, row.lake), balanced(connection, row.oid, cores)

@@ -11,7 +11,7 @@ from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct, Unreachable
 from headwater.flow import Mirroring
-from headwater.state import State
+from headwater.state import Fence, State
 
 __all__ = ["aligned", "ask_for", "running"]
 
@@ -21,15 +21,17 @@ TELL_EVERY = 5.0
 
 
 @contextmanager
-def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int]:
-    """The snapshot of the lake that shows the source at `at`.
+def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int | None]:
+    """The snapshot of the lake that shows the source at `at`; None if a delivery went past it before it was asked.
 
     A running delivery is asked to stop over exactly there. Without one nothing moves the lake, so it must be there
     already, and others are kept from starting until the block ends.
     """
     with ExitStack() as held:
         if running(m.state, m.group):
-            snapshot = ask_for(m.state, m.group, at, patience)
+            fence = ask_for(m.state, m.group, at, patience)
+            exact = fence.reached_lsn is not None and fence.reached_lsn <= at
+            snapshot = fence.reached_snapshot if exact else None
         else:
             held.enter_context(m.state.lock(f"deliver:{m.group}"))
             _nothing_pending(m, at)
@@ -46,11 +48,11 @@ def running(state: State, group: str) -> bool:
         return True
 
 
-def ask_for(state: State, group: str, at: Lsn, patience: float) -> int:
-    """Have a running delivery bring the lake to `at`, and wait for it; the first snapshot that is there."""
-    fence = state.add_fence(group, at, patience)
+def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
+    """Have a running delivery bring the lake to `at`, and wait for it."""
+    id_ = state.add_fence(group, at, patience)
     begun = told = time.monotonic()
-    while (reached := state.fence(fence).reached_snapshot) is None:
+    while (fence := state.fence(id_)).reached_snapshot is None:
         row = state.group(group)
         where = row.delivered_lsn if row else None
         if time.monotonic() - begun > patience:
@@ -62,7 +64,7 @@ def ask_for(state: State, group: str, at: Lsn, patience: float) -> int:
             told = time.monotonic()
             logger.info("waiting for group %s to reach %s; it is at %s", group, at, where)
         time.sleep(0.1)
-    return reached
+    return fence
 
 
 def _nothing_pending(m: Mirroring, at: Lsn) -> None:

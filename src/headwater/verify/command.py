@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from difflib import get_close_matches
 
+from pyspark.errors import PySparkException
+
 from headwater.change import TableName
 from headwater.config import Config
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, Unreachable
+from headwater.logs import redact
 from headwater.spark import session
 from headwater.state import State
 from headwater.supervise.opening import mirroring, open_group_lake, open_state
@@ -30,6 +33,11 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
                 with closing(open_group_lake(config, group, env)) as lake:
                     found += verify(mirroring(config, env, state, group, spark), lake, only, patience)
             return found
+        except PySparkException as error:  # a worker lost the source or the lake; its words may quote a password
+            said = redact(str(error).strip().splitlines()[-1], config.secrets())
+            raise Unreachable(
+                f"the comparison broke off: {said}", hint="see `headwater check`, and try again"
+            ) from None
         finally:
             spark.stop()
 

@@ -23,7 +23,7 @@ from headwater.ducklake.url import LakeUrl
 from headwater.files import S3
 from headwater.spark import on_tasks
 from headwater.types import lake_type
-from headwater.verify.spelling import spelling
+from headwater.verify.spelling import PRINTED, spelling
 
 __all__ = ["Compared", "Difference", "Pair", "Sides", "compare"]
 
@@ -79,7 +79,7 @@ class Pair:
         for column in self.relation.columns:
             ask = spelling(lake_type(column.type_oid, column.typmod)).postgres
             name = sql.Identifier(column.name)
-            found += [sql.SQL(ask.replace("{}", "{0}")).format(name), sql.SQL("{}::text").format(name)]
+            found += [sql.SQL(each.replace("{}", "{0}")).format(name) for each in (ask, PRINTED)]
         return found
 
     def rows(self, lake: bool) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headwater.types import LakeType
 
-__all__ = ["Spelling", "spelling"]
+__all__ = ["PRINTED", "Spelling", "spelling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,9 @@ class Spelling:
     lake: str
 
 
-_TEXT = Spelling("{}::text", "{}", "CAST({} AS VARCHAR)")
+# As the type's output function prints it: `::text` takes the padding off a char(n) and adds a netmask to an inet.
+PRINTED = "CASE WHEN {} IS DISTINCT FROM NULL THEN format('%s', {}) END"
+_TEXT = Spelling(PRINTED, "{}", "CAST({} AS VARCHAR)")
 # As numbers, because the two print years before Christ and past 9999 differently.
 _MICROSECONDS = Spelling("(extract(epoch FROM {}) * 1000000)::bigint::text", "CAST({} AS BIGINT)", "epoch_us({})")
 _BY_TYPE = {

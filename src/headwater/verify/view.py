@@ -31,7 +31,7 @@ def show(verdicts: Sequence[Verified], *, as_json: bool) -> None:
 def _lines(each: Verified) -> list[str]:
     name = each.table if each.table == each.lake_table else f"{each.table} → {each.lake_table}"
     if each.reason:
-        return [f"{name}: not compared, it {each.reason}"]
+        return [f"{name}: not compared: {each.reason}"]
     at = f"at {each.position}, snapshot {each.snapshot_id}"
     if each.ok:
         return [f"{name}: OK, {each.source_rows} rows {at}"]
