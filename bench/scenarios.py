@@ -1,0 +1,254 @@
+"""The promises about speed, each measured against what it is promised against, in turn, in one run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import psutil
+
+from bench import rivals
+from bench.report import Row
+from bench.rig import Pipeline, Rig
+from bench.work import Database
+from headwater import flow
+from headwater.change import Lsn
+
+__all__ = ["FULL", "NAMES", "QUICK", "Scale", "measure"]
+
+FLUSH_ROWS = 500_000  # of `flush`, as the config has it by default: the backlog is delivered in steps of that size
+FLUSH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done."""
+
+    repeats: int
+    backlog: int
+    copied: int
+    tables: int
+    small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
+    transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
+    seed: int = 100_000
+
+
+FULL = Scale(repeats=3, backlog=1_400_000, copied=2_000_000, tables=200, small=1_000_000, transaction=50_000)
+QUICK = Scale(repeats=1, backlog=4_000, copied=4_000, tables=8, small=1_000, transaction=100, seed=2_000)
+
+
+def measure(rig: Rig, scale: Scale, wanted: Collection[str]) -> Iterator[Row]:
+    """The rows asked for, each as soon as it is there."""
+    for names, scenario in _SCENARIOS.items():
+        if here := [name for name in names if name in wanted]:
+            for row in scenario(rig, scale):
+                if row.name in here:
+                    yield row
+
+
+def _backlog(rig: Rig, scale: Scale) -> Iterator[Row]:
+    """A slot full of mixed changes is read by the rival, captured, and delivered."""
+    with rig.database("backlog") as database:
+        database.create("orders", scale.seed)
+        captures = [Pipeline(rig, database, f"capture_{run}", ["orders"]) for run in range(scale.repeats)]
+        catch_ups = [Pipeline(rig, database, f"catch_up_{run}", ["orders"]) for run in range(scale.repeats)]
+        for pipeline in catch_ups:
+            pipeline.settle(database)
+        database.mix(["orders"], scale.backlog)
+        end = database.end("orders")
+        captured, caught_up, received, received_too = [], [], [], []
+        for capture, catch_up in zip(captures, catch_ups, strict=True):
+            received.append(_received(rig, database, capture, end))
+            captured.append(_captured(capture, end))
+            received_too.append(_received(rig, database, catch_up, end))
+            caught_up.append(_caught_up(catch_up, end))
+            database.same_as(catch_up.lake_url, ["orders"])
+        changes = f"{scale.backlog:,} mixed changes"
+        against = "pg_recvlogical -f /dev/null"
+        rate = f"{scale.backlog / sorted(captured)[len(captured) // 2] / 1000:.0f} k changes/s"
+        yield Row(
+            "capture", f"capture {changes} into the log", tuple(captured), 1.3, against, tuple(received), note=rate
+        )
+        deliveries = ", ".join(str(run.deliveries) for run in caught_up)
+        yield Row(
+            "catch-up",
+            f"{changes}, slot to lake",
+            tuple(run.seconds for run in caught_up),
+            2.5,
+            against,
+            tuple(received_too),
+            note=f"deliveries: {deliveries}",
+        )
+        _close(captures + catch_ups)
+
+
+def _received(rig: Rig, database: Database, pipeline: Pipeline, end: Lsn) -> float:
+    """The rival reads a copy of the pipeline's own slot."""
+    database.execute(f"SELECT pg_copy_logical_replication_slot('{pipeline.slot}', 'rival')")
+    seconds = rivals.receive(rig.server.program("pg_recvlogical"), database.url, "rival", pipeline.publication, end)
+    database.execute("SELECT pg_drop_replication_slot('rival')")
+    return seconds
+
+
+def _captured(pipeline: Pipeline, end: Lsn) -> float:
+    with pipeline.process("capture"):
+        begun = time.perf_counter()
+        pipeline.wait(lambda: pipeline.captured() >= end)
+        return time.perf_counter() - begun
+
+
+@dataclass(frozen=True, slots=True)
+class _CaughtUp:
+    seconds: float
+    deliveries: int
+
+
+def _caught_up(pipeline: Pipeline, end: Lsn) -> _CaughtUp:
+    """Capture in its own process, deliveries in this one, started as the supervisor starts them."""
+    mirroring, deliveries = pipeline.mirroring, 0
+    with pipeline.process("capture"):
+        begun = last = time.perf_counter()
+        while pipeline.delivered() < end:
+            waited = time.perf_counter() - last >= FLUSH_SECONDS
+            if pipeline.captured() >= end or pipeline.staged() >= FLUSH_ROWS or (waited and pipeline.staged()):
+                flow.deliver(mirroring)
+                deliveries += 1
+                last = time.perf_counter()
+            else:
+                time.sleep(0.05)
+        return _CaughtUp(time.perf_counter() - begun, deliveries)
+
+
+def _first_copy(rig: Rig, scale: Scale) -> Iterator[Row]:
+    with rig.database("first_copy") as database:
+        database.create("orders", scale.copied)
+        database.create("few", 1000)
+        ours, theirs = [], []
+        warm = Pipeline(rig, database, "copy_warm", ["few"])
+        flow.copy(warm.mirroring)
+        pipelines = [warm]
+        for run in range(scale.repeats):
+            theirs.append(rivals.copy_binary(rig.server.program("psql"), database.url, "orders"))
+            pipeline = Pipeline(rig, database, f"copy_{run}", ["orders"])
+            begun = time.perf_counter()
+            flow.copy(pipeline.mirroring)
+            ours.append(time.perf_counter() - begun)
+            database.same_as(pipeline.lake_url, ["orders"])
+            pipelines.append(pipeline)
+        _close(pipelines)
+        against = "COPY … TO STDOUT (FORMAT binary)"
+        yield Row("first-copy", f"first copy of {scale.copied:,} rows", tuple(ours), 3, against, tuple(theirs))
+
+
+def _many_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
+    each, total = 50, scale.tables * 50
+    with rig.database("many_tables") as database:
+        names = [f"orders_{number}" for number in range(scale.tables)]
+        for name in [*names, "orders"]:
+            database.create(name, scale.seed if name == "orders" else scale.seed // scale.tables)
+        many = Pipeline(rig, database, "many", names)
+        one = Pipeline(rig, database, "one", ["orders"])
+        many.settle(database, each)
+        one.settle(database)
+        ours, theirs = [], []
+        for _ in range(scale.repeats):
+            theirs.append(_delivered(database, one, lambda: database.mix(["orders"], total)))
+            ours.append(_delivered(database, many, lambda: database.mix(names, each)))
+        small = tuple(_delivered(database, one, lambda: database.mix(["orders"], 1000)) for _ in range(scale.repeats))
+        database.same_as(many.lake_url, names)
+        database.same_as(one.lake_url, ["orders"])
+        _close([many, one])
+        what, against = f"deliver {scale.tables} tables x {each} changes", f"1 table x {total:,} changes"
+        yield Row("many-tables", what, tuple(ours), 2, against, tuple(theirs))
+        yield Row("small", "deliver 1,000 changes, warm", small, 1.5)
+
+
+def _delivered(database: Database, pipeline: Pipeline, work: Callable[[], None]) -> float:
+    """Seconds of the delivery alone: its changes are in the log before."""
+    work()
+    pipeline.capture_upto(database.end(pipeline.tables[0]))
+    return pipeline.deliver()
+
+
+def _big_table(rig: Rig, scale: Scale) -> Iterator[Row]:
+    sizes = {"small": scale.small, "big": scale.small * 10}
+    count = min(10_000, scale.small)
+    with rig.database("big_table") as database:
+        pipelines = {}
+        for name, rows in sizes.items():
+            database.create(name, rows)
+            pipelines[name] = Pipeline(rig, database, f"into_{name}", [name])
+            pipelines[name].settle(database)
+        seconds: dict[str, list[float]] = {name: [] for name in sizes}
+        for _ in range(scale.repeats):
+            for name, rows in sizes.items():
+                work = partial(database.update, name, rows, count)
+                seconds[name].append(_delivered(database, pipelines[name], work))
+        for name, pipeline in pipelines.items():
+            database.same_as(pipeline.lake_url, [name])
+        _close(pipelines.values())
+        what = f"deliver {count:,} random updates into {sizes['big']:,} rows"
+        against = f"into {sizes['small']:,} rows"
+        yield Row("big-table", what, tuple(seconds["big"]), 2, against, tuple(seconds["small"]))
+
+
+def _big_transaction(rig: Rig, scale: Scale) -> Iterator[Row]:
+    """Peak memory of all the pipeline's processes while one transaction passes through."""
+    few, many = scale.transaction, scale.transaction * 100
+    with rig.database("big_transaction") as database:
+        peaks = {rows: _peak_memory(rig, database, rows) for rows in (few, many)}
+    parts = ", ".join(f"{name} {value:.0f} → {peaks[many][name]:.0f}" for name, value in peaks[few].items())
+    ours, theirs = (sum(peaks[rows].values()) for rows in (many, few))
+    what, against = f"peak memory, one transaction of {many:,} rows", f"of {few:,} rows"
+    yield Row("memory", what, (ours,), 1.5, against, (theirs,), unit="MiB", note=f"{parts} MiB")
+
+
+def _peak_memory(rig: Rig, database: Database, rows: int) -> dict[str, float]:
+    """MiB of the capture process and of the delivery process with its JVM and workers, new ones for each size."""
+    table = f"rows_{rows}"
+    database.create(table, 0)
+    pipeline = Pipeline(rig, database, f"transaction_{rows}", [table])
+    peaks = {"capture": 0.0, "delivery": 0.0}
+    with pipeline.process("capture") as capture, pipeline.process("deliver") as deliver:
+        processes = {"capture": psutil.Process(capture.pid), "delivery": psutil.Process(deliver.pid)}
+        database.insert(table, 1, 1)
+        pipeline.wait(lambda: {row.state for row in pipeline.state.tables(pipeline.group)} == {"STREAMING"})
+        database.insert(table, 2, rows + 1)
+        end = database.end(table)
+        while pipeline.delivered() < end:
+            for name, process in processes.items():
+                peaks[name] = max(peaks[name], _memory(process))
+            time.sleep(0.05)
+    database.same_as(pipeline.lake_url, [table])
+    _close([pipeline])
+    return peaks
+
+
+def _memory(process: psutil.Process) -> float:
+    """MiB of a process and its descendants; pages that they share are counted once."""
+    total = 0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            total += each.memory_full_info().pss
+        except psutil.NoSuchProcess:
+            continue
+    return total / 2**20
+
+
+def _close(pipelines: Collection[Pipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.close()
+        shutil.rmtree(pipeline.file.parent)
+
+
+_SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
+    ("capture", "catch-up"): _backlog,
+    ("first-copy",): _first_copy,
+    ("many-tables", "small"): _many_tables,
+    ("big-table",): _big_table,
+    ("memory",): _big_transaction,
+}
+NAMES = tuple(name for names in _SCENARIOS for name in names)

@@ -1,0 +1,1 @@
+"""Run long, break things on purpose, and prove at the end that nothing is missing."""

@@ -1,0 +1,156 @@
+"""`python -m soak`: the demo's web shop under `headwater run`, which is killed, starved and restarted at random."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import psutil
+import psycopg
+
+from headwater.demo.workload import TABLES, Workload, create
+from headwater.testing.postgres import EmbeddedPostgres
+
+__all__ = ["main"]
+
+CONFIG = """
+source: {url}
+log: ./log
+lakes: {{main: {{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}}}
+groups: {{shop: {{flush: {{interval: 1s}}, tables: [{tables}]}}}}
+spark: {{master: "local[2]"}}
+"""
+
+
+class Soak:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.server = EmbeddedPostgres(folder / "pg").start()
+        self.config = folder / "headwater.yaml"
+        tables = ", ".join(f"public.{table}" for table in TABLES)
+        self.config.write_text(CONFIG.format(url=self.server.url(), tables=tables))
+        self.log = (folder / "headwater.log").open("ab")
+        self.writing = threading.Event()
+        self.writer: threading.Thread | None = None
+        self.run: subprocess.Popen[bytes] | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "headwater", "-c", str(self.config), *arguments]
+
+    def start_run(self) -> None:
+        self.run = subprocess.Popen(self.command("run"), stdout=self.log, stderr=self.log, start_new_session=True)
+
+    def start_writing(self, rate: float) -> None:
+        self.writing.clear()
+
+        def write() -> None:
+            while not self.writing.is_set():
+                try:
+                    with psycopg.connect(self.server.url()) as connection:
+                        Workload(connection).run(self.writing, rate)
+                except psycopg.OperationalError:
+                    time.sleep(0.5)  # the server is being restarted: that is one of the breakages
+
+        self.writer = threading.Thread(target=write, daemon=True)
+        self.writer.start()
+
+    def stop_writing(self) -> None:
+        self.writing.set()
+        if self.writer is not None:
+            self.writer.join()
+
+    def children(self, word: str) -> list[psutil.Process]:
+        assert self.run is not None
+        found = []
+        for process in psutil.Process(self.run.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it may just be ending
+                if word in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def kill(self, word: str) -> None:
+        for process in self.children(word)[:1]:
+            process.send_signal(signal.SIGKILL)
+
+    def kill_everything(self) -> None:
+        assert self.run is not None
+        family = [psutil.Process(self.run.pid), *psutil.Process(self.run.pid).children(recursive=True)]
+        for process in family:
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
+        self.run.wait()
+        self.start_run()
+
+    def restart_politely(self) -> None:
+        assert self.run is not None
+        self.run.terminate()
+        self.run.wait(90)
+        self.start_run()
+
+    def breakages(self) -> dict[str, Callable[[], None]]:
+        return {
+            "kill -9 capture": lambda: self.kill("_capture"),
+            "kill -9 delivery": lambda: self.kill("_deliver"),
+            "kill -9 Spark's JVM": lambda: self.kill("org.apache.spark"),
+            "kill -9 everything, start again": self.kill_everything,
+            "stop and start again": self.restart_politely,
+            "restart PostgreSQL": self.server.restart,
+        }
+
+    def verified(self) -> bool:
+        return subprocess.run(self.command("verify", "--timeout", "600"), check=False).returncode == 0
+
+    def close(self) -> None:
+        self.stop_writing()
+        if self.run is not None:
+            self.run.terminate()
+            self.run.wait(90)
+        self.server.stop()
+        self.log.close()
+
+
+@click.command()
+@click.option("--minutes", default=30.0, show_default=True, help="How long to go on breaking things.")
+@click.option("--every", default=45.0, show_default=True, help="Seconds between two breakages, about.")
+@click.option("--rate", default=400.0, show_default=True, help="Row changes a second in the source.")
+@click.option("--seed", default=lambda: int(time.time()), help="The same seed breaks the same things.")
+@click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Where everything is kept.")
+def main(minutes: float, every: float, rate: float, seed: int, folder: Path | None) -> None:
+    """Run long, break things on purpose, verify after each quarter and at the end. Exits 1 if a row is missing."""
+    place = folder or Path(tempfile.mkdtemp(prefix="headwater-soak-"))
+    click.echo(f"seed {seed}, everything is in {place}")
+    soak = Soak(place, seed)
+    ok = True
+    try:
+        create(soak.server.url())
+        soak.start_writing(rate)
+        soak.start_run()
+        begun = time.monotonic()
+        quarter = 1
+        while (elapsed := time.monotonic() - begun) < minutes * 60 and ok:
+            time.sleep(soak.chance.uniform(0.5, 1.5) * every)
+            name, breakage = soak.chance.choice(list(soak.breakages().items()))
+            click.echo(f"{elapsed / 60:6.1f} min  {name}")
+            breakage()
+            if elapsed > quarter * minutes * 15:
+                quarter += 1
+                ok = soak.verified()
+        soak.stop_writing()
+        ok = ok and soak.verified()
+    finally:
+        soak.close()
+    click.echo(f"soak: {'OK' if ok else 'FAILED'} (seed {seed}, log {place / 'headwater.log'})")
+    sys.exit(0 if ok else 1)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m soak")

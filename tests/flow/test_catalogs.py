@@ -1,0 +1,169 @@
+"""The whole path on every kind of catalog and of storage: the first copy, all kinds of changes, and the proof."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
+from pyspark.sql import SparkSession
+from tests.mirror import Mirror
+
+from headwater import flow
+from headwater.change import TableName
+from headwater.config import Config
+from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.url import parse_lake_url
+from headwater.files import S3, filesystem
+from headwater.supervise.opening import mirroring, open_group_lake, open_state
+from headwater.supervise.running import make_ready
+from headwater.verify import Verified, verify
+
+
+class Elsewhere(Mirror):
+    """A mirror whose log may be anywhere too, and that finds S3 through the environment, as the program does."""
+
+    log = "./log"
+
+    def configure(self, *tables: str) -> Config:
+        super().configure(*tables)
+        self.file.write_text(self.file.read_text().replace("log: ./log", f"log: {self.log}"))
+        return Config.load(self.file, {})
+
+    def start(self, *tables: str, copy: bool = True) -> None:
+        self.config = self.configure(*tables)
+        state = open_state(self.config)
+        make_ready(self.config, state)
+        self.m = mirroring(self.config, os.environ, state, "g", self.spark)
+        self.capture()
+        if copy:
+            flow.copy(self.m)
+
+    @property
+    def lake(self) -> duckdb.DuckDBPyConnection:
+        if self._lake is None:
+            s3 = S3.from_environment(os.environ) if self.data.startswith("s3://") else None
+            self._lake = connect()
+            attach(self._lake, parse_lake_url(self.config.ducklakes["main"].catalog), "lake", s3=s3)
+        return self._lake
+
+    def verify(self, tables: Iterable[str] = ()) -> list[Verified]:
+        self.stop_capture()
+        with closing(open_group_lake(self.config, "g", os.environ)) as lake:
+            return verify(self.m, lake, [TableName.parse(table) for table in tables], 30)
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "m"):
+            self.m.sink._lake.close()
+
+
+def drive(mirror: Mirror) -> None:
+    """Take the two tables all the way: copied, inserted into, changed in every way, emptied, verified."""
+    mirror.execute(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))",
+        'CREATE TABLE "Odd Name" ("K" text, b int, v timestamptz, PRIMARY KEY (b, "K"))',
+        "INSERT INTO orders SELECT i, 'item ' || i, i * 1.5 FROM generate_series(1, 3000) i",
+        "INSERT INTO \"Odd Name\" SELECT 'k' || i, i, now() FROM generate_series(1, 20) i",
+    )
+    mirror.start("public.orders", 'public."Odd Name"')
+    same(mirror)
+    mirror.execute("INSERT INTO orders SELECT i, 'new', 1 FROM generate_series(3001, 3100) i")
+    mirror.sync()
+    same(mirror)
+    mirror.transaction(
+        "UPDATE orders SET item = 'changed', amount = NULL WHERE id % 7 = 0",
+        "DELETE FROM orders WHERE id BETWEEN 10 AND 1500",  # more than the catalog holds: a delete file
+        "UPDATE orders SET id = -id WHERE id > 3090",
+        "INSERT INTO \"Odd Name\" VALUES ('', 1, NULL)",
+        'UPDATE "Odd Name" SET b = b + 100 WHERE b > 15',
+    )
+    mirror.execute("UPDATE orders SET item = 'again' WHERE id BETWEEN 1 AND 1600")
+    mirror.sync()
+    same(mirror)
+    mirror.execute("DELETE FROM orders WHERE id % 2 = 0", 'TRUNCATE "Odd Name"')
+    mirror.execute("INSERT INTO \"Odd Name\" VALUES ('after', 1, now())")
+    mirror.sync()
+    same(mirror)
+    verdicts = mirror.verify()
+    assert [(each.table, each.ok, each.source_rows) for each in verdicts] == [
+        ('public."Odd Name"', True, 1),
+        ("public.orders", True, mirror.rows_of("SELECT count(*) FROM orders")[0][0]),
+    ]
+
+
+def same(mirror: Mirror) -> None:
+    mirror.assert_equal("orders", '"Odd Name"')
+
+
+def test_many_lakes_live_in_one_postgresql_database_each_in_its_schema(
+    database: str, other_database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first lake lives beside the tables it mirrors, the second mirrors another database into the same one."""
+    (tmp_path / "two").mkdir()
+    with (
+        closing(Elsewhere(database, spark, tmp_path, f"{database}&schema=one")) as one,
+        closing(Elsewhere(other_database, spark, tmp_path / "two", f"{database}&schema=Second%20lake")) as two,
+    ):
+        drive(one)
+        one.execute("SELECT pg_drop_replication_slot('headwater_g')")  # slots are the server's, not the database's
+        drive(two)
+        schemas = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'headwater_position'"
+        assert sorted(one.rows_of(schemas)) == [("Second lake",), ("one",)]
+        for mirror in (one, two):
+            same(mirror)
+            assert mirror.m.sink.standings().keys() == {row.oid for row in mirror.m.state.tables("g")}
+            ours = "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'lake' ORDER BY ALL"
+            assert mirror.ask(ours) == [("public", "Odd Name"), ("public", "orders")]
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket, and the environment that leads to it, here and in Spark's workers."""
+    settings = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": s3_server}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+        # What spark.executorEnv.* sets, were the session not there before the server: workers are given these.
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    host = s3_server.removeprefix("http://")
+    fs.S3FileSystem(
+        access_key="key", secret_key="secret", scheme="http", endpoint_override=host, allow_bucket_creation=True
+    ).create_dir("lakes")
+    return "s3://lakes"
+
+
+def test_a_lake_and_a_log_in_s3(bucket: str, database: str, spark: SparkSession, tmp_path: Path) -> None:
+    with closing(Elsewhere(database, spark, tmp_path, data=f"{bucket}/{tmp_path.name}/data")) as mirror:
+        mirror.log = f"{bucket}/{tmp_path.name}/log"
+        drive(mirror)
+        assert names(f"{mirror.log}/segments/g")
+        assert names(f"{mirror.log}/scratch") == []  # nothing is left behind after a batch
+        assert not (tmp_path / "log").exists()
+        assert not (tmp_path / "lake").exists()
+
+
+def test_a_log_in_s3_and_a_lake_on_disk(bucket: str, database: str, spark: SparkSession, tmp_path: Path) -> None:
+    with closing(Elsewhere(database, spark, tmp_path)) as mirror:
+        mirror.log = f"{bucket}/{tmp_path.name}/log"
+        drive(mirror)
+        assert list((tmp_path / "lake").rglob("*.parquet"))
+        assert not (tmp_path / "log").exists()
+
+
+def names(path: str) -> list[str]:
+    selector = fs.FileSelector(path.removeprefix("s3://"), recursive=True, allow_not_found=True)
+    return [info.path for info in filesystem(path).get_file_info(selector) if info.type == fs.FileType.File]

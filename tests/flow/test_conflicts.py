@@ -1,0 +1,275 @@
+"""Others write to the same lake while we deliver: what we planned either still holds, or is planned again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+from tests.mirror import Mirror
+
+from headwater import flow
+from headwater.change import Lsn
+from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.url import parse_lake_url
+from headwater.errors import AlreadyDelivered, CommitConflict
+from headwater.sink.ducklake import DuckLakeSink, Landed, Plan
+from headwater.supervise.opening import open_group_lake, source_name
+
+Act = Callable[[], object]
+
+
+class Interrupted(DuckLakeSink):
+    """A sink to which something happens once, after the rows were found and the files written, before the commit."""
+
+    def __init__(self, lake: Lake, source: str, act: Act) -> None:
+        super().__init__(lake, source)
+        self._act = act
+
+    def commit(
+        self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
+    ) -> tuple[int, dict[int, Landed]]:
+        self._act()
+        return super().commit(plan, reports, truncated, upto)
+
+
+@contextmanager
+def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
+    group = mirror.m.state.group("g")
+    assert group is not None
+    with closing(open_group_lake(mirror.config, "g", {})) as lake:
+        yield replace(mirror.m, sink=Interrupted(lake, source_name(group.source_id, "g"), act))
+
+
+@pytest.fixture
+def orders(mirror: Mirror) -> Mirror:
+    """Two tables in STREAMING; `orders` has two files."""
+    mirror.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, item text)",
+        "CREATE TABLE other (id int PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 50) i",
+        "INSERT INTO other VALUES (1, 'copied'), (2, 'copied')",
+    )
+    mirror.start()
+    mirror.execute("INSERT INTO orders SELECT i, 'streamed' FROM generate_series(51, 60) i")
+    mirror.sync()
+    return mirror
+
+
+def files(mirror: Mirror) -> set[str]:
+    return {str(path) for path in (mirror.folder / "lake").rglob("*.parquet")}
+
+
+def change(mirror: Mirror, turn: int = 0) -> None:
+    """Something to deliver that touches both files of `orders`, other rows every time."""
+    mirror.execute(
+        f"UPDATE orders SET item = 'changed' WHERE id IN ({1 + turn}, {51 + turn})",
+        f"DELETE FROM orders WHERE id IN ({11 + turn}, {56 + turn})",
+        f"INSERT INTO orders VALUES ({100 + turn}, 'new')",
+        "UPDATE other SET item = 'changed' WHERE id = 1",
+    )
+    mirror.captured()
+
+
+def test_what_others_do_elsewhere_in_the_lake_does_not_disturb_a_delivery(orders: Mirror) -> None:
+    orders.ask("CREATE TABLE lake.main.users (x int)")
+
+    def act() -> None:
+        orders.ask("INSERT INTO lake.main.users VALUES (1)")
+        orders.ask("CREATE TABLE lake.main.more AS SELECT 1 AS x")
+        orders.ask("INSERT INTO lake.public.orders VALUES (-1, 'a row of their own in our table')")
+
+    change(orders)
+    with interrupted(orders, act) as m:
+        done = flow.deliver(m)
+    assert done.landed.keys() == {row.oid for row in orders.m.state.tables("g")}
+    assert orders.ask("SELECT * FROM lake.main.users") == [(1,)]
+    orders.ask("DELETE FROM lake.public.orders WHERE id = -1")
+    orders.assert_equal("orders", "other")
+
+
+MEANWHILE = {
+    "merge": "CALL ducklake_merge_adjacent_files('lake')",
+    "flush": "CALL ducklake_flush_inlined_data('lake')",
+    "rewrite": "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)",
+    "update": "UPDATE lake.public.orders SET item = 'user' WHERE id = 4",
+    "delete": "DELETE FROM lake.public.orders WHERE id = 40",
+}
+
+
+def test_what_moves_the_rows_we_found_is_a_conflict_and_the_next_try_is_right(orders: Mirror) -> None:
+    for turn, (what, statement) in enumerate(MEANWHILE.items()):
+        change(orders, turn)
+        deliver_in_vain(orders, statement)
+        assert flow.deliver(orders.m).landed, what
+        if what == "delete":  # drift: what a user takes away from a mirror is not brought back
+            orders.execute("DELETE FROM orders WHERE id = 40")
+        orders.sync()
+        orders.assert_equal("orders", "other")
+
+
+def deliver_in_vain(orders: Mirror, statement: str) -> None:
+    """Deliver while this happens: nothing lands, and of the files only those of others are left."""
+    seen, written, theirs, content = files(orders), set[str](), set[str](), list[tuple[object, ...]]()
+
+    def act() -> None:
+        written.update(files(orders) - seen)
+        orders.ask(statement)
+        theirs.update(files(orders) - written)
+        content.extend(orders.ask("SELECT * FROM lake.public.orders ORDER BY ALL"))
+
+    with interrupted(orders, act) as m, pytest.raises(CommitConflict):
+        flow.deliver(m)
+    assert written
+    assert files(orders) == theirs
+    assert orders.ask("SELECT * FROM lake.public.orders ORDER BY ALL") == content
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("INSERT INTO orders VALUES (100, 'new')", AlreadyDelivered),
+        ("UPDATE orders SET item = 'changed' WHERE id = 1", CommitConflict),  # the row is not where it was, either
+    ],
+)
+def test_a_batch_that_somebody_else_has_delivered_meanwhile_changes_nothing(
+    orders: Mirror, statement: str, error: type[Exception]
+) -> None:
+    orders.execute(statement)
+    orders.captured()
+    seen: list[set[str]] = []
+
+    def act() -> None:
+        flow.deliver(orders.m)
+        seen.append(files(orders))
+
+    with interrupted(orders, act) as m, pytest.raises(error):
+        flow.deliver(m)
+    assert files(orders) < seen[0]  # ours are discarded, theirs stay
+    orders.assert_equal("orders", "other")
+    assert orders.sync() == []
+    orders.assert_equal("orders", "other")
+
+
+def test_a_truncate_that_meets_rows_of_others_is_planned_again(orders: Mirror) -> None:
+    orders.execute("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'after')")
+    orders.captured()
+    with (
+        interrupted(orders, lambda: orders.ask("INSERT INTO lake.public.orders VALUES (-1, 'user')")) as m,
+        pytest.raises(CommitConflict, match="truncated"),
+    ):
+        flow.deliver(m)
+    assert flow.deliver(orders.m).landed
+    orders.assert_equal("orders", "other")
+
+
+DRIFT = {  # key → what a user does to it
+    -1: "INSERT INTO lake.public.orders VALUES (-1, 'a row of their own')",
+    20: "INSERT INTO lake.public.orders VALUES (20, 'there twice')",
+    21: "DELETE FROM lake.public.orders WHERE id = 21",
+    22: "UPDATE lake.public.orders SET item = 'user' WHERE id = 22",
+    23: "UPDATE lake.public.orders SET id = 2023 WHERE id = 23",
+}
+
+
+def test_what_users_do_to_our_table_is_drift_that_verify_tells_and_delivery_survives(orders: Mirror) -> None:
+    for statement in DRIFT.values():
+        orders.ask(statement)
+    change(orders)
+    orders.sync()
+    orders.assert_equal("other")
+    orders.stop_capture()
+    ours, other = orders.verify()
+    assert (ours.ok, other.ok) == (False, True)
+    differing = {int(json.loads(each.key)["id"]) for each in ours.differences}
+    assert differing == {*DRIFT, 2023}
+    orders.capture()
+    # What the source touches again is right again, whatever the lake had there.
+    orders.execute(
+        "UPDATE orders SET item = 'healed' WHERE id BETWEEN 20 AND 23",
+        "INSERT INTO orders VALUES (-1, 'x'), (2023, 'x')",
+        "UPDATE orders SET item = 'y' WHERE id IN (-1, 2023)",
+    )
+    orders.sync()
+    orders.execute("UPDATE orders SET item = 'z' WHERE id IN (-1, 2023)")
+    orders.sync()
+    orders.assert_equal("orders", "other")
+
+
+def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: Mirror) -> None:
+    orders.ask("CALL lake.set_option('data_inlining_row_limit', 10, schema => 'public', table_name => 'orders')")
+    with connect(threads=1) as newcomer:
+        attach(newcomer, parse_lake_url(orders.config.ducklakes["main"].catalog), "l")
+        newcomer.execute("INSERT INTO l.public.orders VALUES (200, 'inlined by a user')")
+        newcomer.execute("UPDATE l.public.orders SET item = 'a new version, inlined' WHERE id = 1")
+    table = next(each.table for each in orders.m.sink.standings().values() if each.table.name == "orders")
+    with closing(open_group_lake(orders.config, "g", {})) as lake:
+        assert lake.inlined_rows([table.id]) == {table.id}
+        orders.execute("UPDATE orders SET item = 'ours' WHERE id IN (1, 2)")
+        orders.sync()
+        assert lake.inlined_rows([table.id]) == set()
+    assert orders.ask("SELECT id, item FROM lake.public.orders WHERE id IN (1, 2, 200) ORDER BY id") == [
+        (1, "ours"),
+        (2, "ours"),
+        (200, "inlined by a user"),
+    ]
+    orders.ask("DELETE FROM lake.public.orders WHERE id = 200")
+    orders.assert_equal("orders", "other")
+
+
+def states(mirror: Mirror) -> dict[str, tuple[str, str]]:
+    return {row.source.name: (row.state, row.error or "") for row in mirror.m.state.tables("g")}
+
+
+def test_a_table_dropped_in_the_lake_stops_alone(orders: Mirror) -> None:
+    change(orders)
+    with interrupted(orders, lambda: orders.ask("DROP TABLE lake.public.orders")) as m, pytest.raises(CommitConflict):
+        flow.deliver(m)
+    orders.sync()
+    orders.assert_equal("other")
+    state, error = states(orders)["orders"]
+    assert state == "ERRORED"
+    assert "public.orders" in error
+    assert states(orders)["other"] == ("STREAMING", "")
+    orders.execute("INSERT INTO other VALUES (3, 'goes on')", "INSERT INTO orders VALUES (300, 'is not there')")
+    orders.sync()
+    orders.assert_equal("other")
+    orders.stop_capture()
+    assert [(each.table, each.ok) for each in orders.verify()] == [("public.orders", False), ("public.other", True)]
+    orders.capture()
+    orders.ask("DROP TABLE lake.public.other")  # the last one: that is told, too, and nothing turns in circles
+    orders.execute("INSERT INTO other VALUES (4, 'is not there')")
+    assert orders.sync() == []
+    assert {state for state, _ in states(orders).values()} == {"ERRORED"}
+
+
+ALTERATIONS = {  # column → what a user does to it
+    "more": "ADD COLUMN more INTEGER",
+    "item": "RENAME COLUMN item TO thing",
+    "gone": "DROP COLUMN gone",
+    "id": "ALTER id TYPE BIGINT",
+}
+
+
+def test_a_table_altered_in_the_lake_stops_alone_with_the_column_named(mirror: Mirror) -> None:
+    names = [f"t_{column}" for column in ALTERATIONS]
+    for name in (*names, "fine"):
+        mirror.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, item text, gone int)", f"INSERT INTO {name} VALUES (1)"
+        )
+    mirror.start()
+    for column, alteration in ALTERATIONS.items():
+        mirror.ask(f"ALTER TABLE lake.public.t_{column} {alteration}")
+    for name in (*names, "fine"):
+        mirror.execute(f"INSERT INTO {name} VALUES (2, 'new', 2)")
+    mirror.sync()
+    mirror.assert_equal("fine")
+    told = states(mirror)
+    assert told.pop("fine") == ("STREAMING", "")
+    for column in ALTERATIONS:
+        state, error = told[f"t_{column}"]
+        assert state == "ERRORED"
+        assert repr(column) in error

@@ -1,0 +1,129 @@
+"""Killed with SIGKILL at each named step, and started again: the lake equals the source, no row twice, none missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater import flow
+from headwater.failpoints import FAILPOINTS
+from tests.mirror import Mirror
+from tests.proof.processes import headwater
+
+CAPTURE = [name for name in FAILPOINTS if name.startswith("capture.")]
+DELIVERY = [name for name in FAILPOINTS if name not in CAPTURE]
+
+# A delivery process without the supervisor: copy, then deliver until everything staged is in the lake. Its driver is
+# its own, and its Python workers; the JVM is the test session's, because starting one takes longer than all the rest.
+CHILD = """
+import os, sys
+from pathlib import Path
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from headwater import flow
+from headwater.config import Config
+from headwater.supervise.opening import mirroring, open_state
+
+gateway = launch_gateway()  # PYSPARK_GATEWAY_PORT: one that runs already
+java = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+workers = {"HEADWATER_FAILPOINT": os.environ["HEADWATER_FAILPOINT"]}
+context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()), environment=workers)
+config = Config.load(Path(sys.argv[1]), {})
+m = mirroring(config, {}, open_state(config), "g", SparkSession(context))
+flow.copy(m)
+while flow.deliver(m).upto:
+    pass
+"""
+
+
+def deliver_and_be_killed(mirror: Mirror, failpoint: str) -> None:
+    gateway = mirror.spark.sparkContext._gateway
+    assert gateway is not None
+    environment = os.environ | {
+        "HEADWATER_FAILPOINT": failpoint,
+        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+        "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+    }
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(mirror.file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if failpoint == "deliver.located":  # there a Python worker of Spark's dies, and with it the job
+        assert child.returncode == 1, child.stderr
+        assert "Python worker exited unexpectedly" in child.stderr
+    else:
+        assert child.returncode == -signal.SIGKILL, child.stderr
+
+
+def prepared(mirror: Mirror, *, copied: bool) -> None:
+    mirror.execute(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))",
+        "CREATE TABLE ledger (id bigint PRIMARY KEY, n int)",
+        "INSERT INTO orders SELECT i, 'old', i FROM generate_series(1, 500) i",
+    )
+    mirror.start(copy=copied)
+
+
+def workload(mirror: Mirror) -> None:
+    mirror.transaction(
+        "INSERT INTO orders SELECT i, 'new', i FROM generate_series(1001, 1200) i",
+        "UPDATE orders SET item = 'changed' WHERE id % 3 = 0",
+        "UPDATE orders SET id = -id WHERE id % 7 = 0",
+        "DELETE FROM orders WHERE id % 5 = 0",
+        "INSERT INTO ledger SELECT id, 1 FROM orders WHERE id > 0",
+    )
+    mirror.execute("UPDATE ledger SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM ledger WHERE id % 4 = 0")
+
+
+def assert_whole(mirror: Mirror) -> None:
+    """The lake equals the source; each row is there once; every file the lake knows of exists."""
+    mirror.assert_equal("orders", "ledger")
+    for table in ("orders", "ledger"):
+        assert mirror.ask(
+            f"SELECT count(*) - count(DISTINCT id), count(*) - count(DISTINCT rowid) FROM lake.public.{table}"
+        ) == [(0, 0)]
+        files = mirror.ask(
+            f"SELECT unnest([data_file, delete_file]) FROM ducklake_list_files('lake', '{table}', schema => 'public')"
+        )
+        assert all(Path(path).exists() for (path,) in files if path is not None)
+
+
+@pytest.mark.parametrize("failpoint", DELIVERY)
+def test_a_delivery_killed_at(failpoint: str, mirror: Mirror) -> None:
+    prepared(mirror, copied=not failpoint.startswith("copy."))
+    workload(mirror)
+    mirror.captured()
+    deliver_and_be_killed(mirror, failpoint)
+    flow.copy(mirror.m)
+    mirror.sync()
+    assert_whole(mirror)
+    mirror.execute("UPDATE orders SET item = 'after' WHERE id > 0", "DELETE FROM ledger WHERE id % 3 = 0")
+    mirror.sync()
+    assert_whole(mirror)
+    # No change is in the lake's history twice: what it adds up to is what the lake holds.
+    ((newest,),) = mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()")
+    history = f"ducklake_table_changes('lake', 'public', 'orders', 0, {newest})"
+    changes = dict(mirror.ask(f"SELECT change_type, count(*) FROM {history} GROUP BY ALL"))
+    held = changes["insert"] - changes.get("delete", 0)
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(held,)]
+
+
+@pytest.mark.parametrize("failpoint", CAPTURE)
+def test_a_capture_killed_under_a_run_at(failpoint: str, mirror: Mirror) -> None:
+    prepared(mirror, copied=True)
+    mirror.stop_capture()
+    workload(mirror)
+    code, said = headwater(mirror.file, "run", "--until-caught-up", environment={"HEADWATER_FAILPOINT": failpoint})
+    assert "capture g ended with -9, starting it again" in said
+    assert code == 0, said
+    assert_whole(mirror)
