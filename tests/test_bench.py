@@ -53,7 +53,7 @@ def test_the_table_tells_both_measures_the_ratio_the_aim_and_whether_it_was_met(
 def test_a_lake_with_one_other_value_is_not_the_same_as_its_source(database: str, tmp_path: Path) -> None:
     source = Database(database)
     source.create("orders", 1000)
-    url = f"sqlite:////{tmp_path}/lake.sqlite"
+    url = f"sqlite:///{tmp_path}/lake.sqlite"
     with connect() as lake:
         attach(lake, parse_lake_url(url), "lake", data_path=f"{tmp_path}/data")
         lake.execute("CREATE SCHEMA lake.public")

@@ -49,9 +49,15 @@ def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> Sp
         builder = builder.config(key, value)
     with _jvm_output_logged():
         spark = builder.getOrCreate()
+    # When the JVM dies, pyspark's server for accumulators would print a traceback past our log.
+    spark.sparkContext._accumulatorServer.handle_error = _lost  # type: ignore[assignment,method-assign]
     if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     return spark
+
+
+def _lost(*_: object) -> None:
+    jvm_logger.debug("the accumulators' connection is lost", exc_info=True)
 
 
 @contextmanager

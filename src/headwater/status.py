@@ -86,7 +86,7 @@ _STAGED = """
     SELECT count(*), coalesce(sum(rows), 0)::bigint,
            coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
     FROM headwater.segments
-    WHERE group_name = %s AND pending_xid IS NULL AND end_lsn > coalesce(%s, '0/0'::pg_lsn)
+    WHERE group_name = %s AND pending_xid IS NULL AND last_lsn >= coalesce(%s, '0/0'::pg_lsn)
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -12,6 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli import cli
+from headwater.config import Config
+from headwater.supervise.opening import open_state
+from headwater.supervise.running import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 from tests.proof.processes import headwater
 
@@ -247,18 +251,22 @@ def test_a_config_that_has_never_run(folder: Folder, shop: str, arguments: list[
 
 
 def test_an_unknown_table_to_verify(folder: Folder, shop: str) -> None:
-    from headwater.config import Config
-    from headwater.supervise.opening import open_state
-    from headwater.supervise.running import make_ready
-
     folder.config(shop)
     config = Config.load(folder.path / "headwater.yaml", {})
-    state = open_state(config)
-    make_ready(config, state)
-    state.close()
+    with closing(open_state(config)) as state:
+        make_ready(config, state)
     code, told = folder.run("verify", "public.ordres")
     assert code == CONFIG
     assert "error: table 'public.ordres' is not mirrored\nhint: did you mean public.orders?" in told
+
+
+def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop: str) -> None:
+    folder.config(shop)
+    folder.run("check")  # makes the lake
+    with closing(open_state(Config.load(folder.path / "headwater.yaml", {}))) as state, state.lock("run:g"):
+        code, told = folder.run("query", "--fresh", "SELECT 1")
+    assert code == UNREACHABLE
+    assert "group 'g'" in told
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_delivery_goes_on_after_every_kind_of_maintenance(filled: Mirror) -> Non
     mirror = filled
     number = 0
     for turn in range(2):
-        for step in ("merge", "flush", "rewrite", "merge", "expire", "cleanup"):
+        for step in ("merge", "flush", "rewrite", "expire", "cleanup"):
             # Before each: a file of inserts, inlined deletes, and in the second round a delete file
             base = 20000 + 1000 * number
             number += 1

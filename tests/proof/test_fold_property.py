@@ -206,7 +206,7 @@ def test_any_history_cut_anywhere_arrives_as_postgresql_has_it(played: Mirror) -
     delivered: list[int] = []  # changes, by delivery
 
     @settings(
-        max_examples=8,
+        max_examples=6,
         deadline=None,
         derandomize=True,
         database=None,
@@ -240,8 +240,8 @@ def test_any_history_cut_anywhere_arrives_as_postgresql_has_it(played: Mirror) -
         assert stands == last
 
     check()
-    assert len(delivered) > 20
-    assert sum(delivered) > 300
+    assert len(delivered) > 15
+    assert sum(delivered) > 150
 
 
 def test_a_cut_between_two_transactions_of_one_segment_delivers_each_of_them_once(mirror: Mirror) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import psycopg
+
 from headwater.change import Lsn
 from headwater.state.connect import connect, translated
 
@@ -14,13 +16,16 @@ _PEEK = """
 """
 
 
-def has_pending_changes(url: str, slot: str, publication: str, before: Lsn) -> bool:
+def has_pending_changes(url: str, slot: str, publication: str, before: Lsn) -> bool | None:
     """Does the slot hold a change of the publication's tables that was committed before this position?
 
-    The slot must not be in use. Looks at the first transaction only: it is the earliest.
+    None: somebody is reading it just now. Looks at the first transaction only: it is the earliest.
     """
     with closing(connect(url, application_name="headwater verify")) as connection, translated(url):
-        messages = [bytes(row[0]) for row in connection.execute(_PEEK, (slot, before, f'"{publication}"'))]
+        try:
+            messages = [bytes(row[0]) for row in connection.execute(_PEEK, (slot, before, f'"{publication}"'))]
+        except psycopg.errors.ObjectInUse:
+            return None
     commits = (int.from_bytes(message[2:10]) for message in messages if message[:1] == b"C")
     changed = any(message[:1] in (b"I", b"U", b"D", b"T") for message in messages)
     return changed and any(commit < before.value for commit in commits)

@@ -268,6 +268,8 @@ def _catalog_error(url: LakeUrl, error: Exception, *, missing: bool) -> Headwate
     what = " ".join(str(error).split())
     if missing:
         return OperatorMustAct(f"the catalog {url} is not a lake any more: {what}", hint="was it dropped or replaced?")
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return OperatorMustAct(f"the catalog {url} cannot be read: {what}", hint="restore it, or name another file")
     if isinstance(error, psycopg.Error) and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return OperatorMustAct(f"the catalog {url} refuses: {what}", hint="check the role's rights on the schema")
     return Unreachable(

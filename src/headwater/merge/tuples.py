@@ -109,10 +109,10 @@ class _Walk:
 
     def _tuples(self, rows: _Places, at: _Places, *, to_the_end: bool) -> tuple[Tuples, _Places]:
         """The tuples whose marks stand at `at`, and where they end (or where their last wanted column does)."""
-        counts = np.unique(self.uint16[at + 1])
+        counts = self.uint16[at + 1]
         if (counts != self.count).any():
             raise TableError(
-                f"a change has {', '.join(map(str, counts))} columns, its relation {self.count}",
+                f"a change has {counts[counts != self.count][0]} columns, its relation {self.count}",
                 hint="the message was staged under another version of the table; please report this",
             )
         at = at + _HEAD

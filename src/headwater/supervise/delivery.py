@@ -34,7 +34,7 @@ _STAGED = """
            OR EXISTS (SELECT FROM headwater.fences
                       WHERE group_name = %(group)s AND reached_snapshot IS NULL AND expires_at > now())
     FROM headwater.segments AS segment
-    WHERE segment.group_name = %(group)s AND segment.pending_xid IS NULL AND segment.end_lsn > (
+    WHERE segment.group_name = %(group)s AND segment.pending_xid IS NULL AND segment.last_lsn >= (
         SELECT min(position) FROM headwater.tables
         WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING'))
 """

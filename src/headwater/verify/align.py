@@ -34,7 +34,7 @@ def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int | None]:
             snapshot = fence.reached_snapshot if exact else None
         else:
             held.enter_context(m.state.lock(f"deliver:{m.group}"))
-            _nothing_pending(m, at)
+            _nothing_pending(m, at, patience)
             snapshot = m.sink.plan().base.id
         yield snapshot
 
@@ -50,6 +50,8 @@ def running(state: State, group: str) -> bool:
 
 def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
     """Have a running delivery bring the lake to `at`, and wait for it."""
+    if state.group(group) is None:
+        raise Unreachable(f"group {group!r} is only being made", hint="try again in a moment")
     id_ = state.add_fence(group, at, patience)
     begun = told = time.monotonic()
     while (fence := state.fence(id_)).reached_snapshot is None:
@@ -67,11 +69,25 @@ def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
     return fence
 
 
-def _nothing_pending(m: Mirroring, at: Lsn) -> None:
-    start = min((each.position for each in m.sink.standings().values()), default=at)
-    row = m.state.group(m.group)
-    if m.log.read(start, at).segments or (row and has_pending_changes(m.source_url, row.slot, row.publication, at)):
+def _nothing_pending(m: Mirroring, at: Lsn, patience: float) -> None:
+    moving = {row.oid for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
+    start = min((each.position for oid, each in m.sink.standings().items() if oid in moving), default=at)
+    deadline = time.monotonic() + patience
+    while (pending := _pending(m, start, at)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)  # the capture of a run that was killed is still there: soon the log tells
+    if pending is not False:
         raise Unreachable(
             f"the lake of group {m.group!r} is at {start}, the source is ahead, and nothing runs to bring it up",
             hint="run `headwater run --until-caught-up`, or verify while `headwater run` is running",
         )
+
+
+def _pending(m: Mirroring, start: Lsn, at: Lsn) -> bool | None:
+    """Is anything between the two positions that the lake does not have? None: nobody knows yet."""
+    captured = m.log.end() >= at  # before the log is read: what is registered meanwhile is seen
+    if m.log.read(start, at).segments:
+        return True
+    row = m.state.group(m.group)
+    if captured or row is None:
+        return False
+    return has_pending_changes(m.source_url, row.slot, row.publication, at)

@@ -23,13 +23,14 @@ __all__ = ["verify_all"]
 def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], patience: float) -> list[Verified]:
     """Compare the named tables, or all of them."""
     with closing(open_state(config)) as state:
+        for group in config.groups:
+            if state.group(group) is None:
+                raise ConfigError(f"group {group!r} has not run yet", hint="start it with `headwater run`")
         only = _known(state, config, names)
         spark = session(config.spark.master, config.spark.conf, "headwater-verify")
         try:
             found = []
             for group in config.groups:
-                if state.group(group) is None:
-                    raise ConfigError(f"group {group!r} has not run yet", hint="start it with `headwater run`")
                 with closing(open_group_lake(config, group, env)) as lake:
                     found += verify(mirroring(config, env, state, group, spark), lake, only, patience)
             return found

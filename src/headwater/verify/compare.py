@@ -41,10 +41,17 @@ _SUMS = pa.schema(
     ]
 )
 _ROWS = pa.schema(
-    [("oid", pa.int64()), ("lake", pa.bool_()), ("key", pa.string()), ("hash", pa.string()), ("shown", pa.string())]
+    [
+        ("oid", pa.int64()),
+        ("lake", pa.bool_()),
+        ("id", pa.string()),
+        ("key", pa.string()),
+        ("hash", pa.string()),
+        ("shown", pa.string()),
+    ]
 )
 _SUMS_SQL = "oid long, lake boolean, bucket int, rows long, high long, low long"
-_ROWS_SQL = "oid long, lake boolean, key string, hash string, shown string"
+_ROWS_SQL = "oid long, lake boolean, id string, key string, hash string, shown string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +113,17 @@ class Pair:
         shown = ", ".join(f"{identifier(name)} := s{index}" for index, name in enumerate(names))
         keys = ", ".join(f"{identifier(names[index])} := s{index}" for index in self.relation.key)
         return f"""
-            SELECT CAST(to_json(struct_pack({keys})) AS VARCHAR) AS key, CAST(hash({values}) AS VARCHAR) AS hash,
-                   CAST(to_json(struct_pack({shown})) AS VARCHAR) AS shown
+            SELECT CAST({self.key_hash} AS VARCHAR) AS id, CAST(to_json(struct_pack({keys})) AS VARCHAR) AS key,
+                   CAST(hash({values}) AS VARCHAR) AS hash, CAST(to_json(struct_pack({shown})) AS VARCHAR) AS shown
             FROM ({self.rows(lake)}) WHERE {self.bucket} IN ({", ".join(map(str, buckets))})"""
 
     @property
+    def key_hash(self) -> str:
+        return f"hash({', '.join(f'c{index}' for index in self.relation.key)})"
+
+    @property
     def bucket(self) -> str:
-        return f"CAST(hash({', '.join(f'c{index}' for index in self.relation.key)}) % {BUCKETS} AS INTEGER)"
+        return f"CAST({self.key_hash} % {BUCKETS} AS INTEGER)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +178,11 @@ def _differences(
     if not bad:
         return {}
     rows = on_tasks(spark, units, _Ask(sides, _ROWS, bad), _ROWS_SQL)
-    keys = rows.groupBy("oid", "key").agg(
-        *_side("source", F.col("lake") == F.lit(False)), *_side("lake", F.col("lake"))
+    # By the compared key, not by its print: the two sides print bytes, floats and years before Christ differently.
+    keys = rows.groupBy("oid", "id").agg(
+        F.expr("max_by(key, NOT lake)").alias("key"),  # as the source prints it, if the source has it
+        *_side("source", F.col("lake") == F.lit(False)),
+        *_side("lake", F.col("lake")),
     )
     differ = keys.where("source_print IS DISTINCT FROM lake_print")
     ranked = differ.selectExpr("*", "row_number() OVER (PARTITION BY oid ORDER BY length(key), key) AS place")
