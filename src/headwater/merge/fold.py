@@ -1,5 +1,7 @@
 """What a batch of changes amounts to, in plain Python. `net.py` does the same on Arrow; a property test compares them.
 
+Except for UNCHANGED values: `rows.py` refuses those, so far.
+
 Read it as the specification of the merge: `fold` is the whole meaning, and `apply` says what its answer means.
 """
 
