@@ -311,13 +311,14 @@ def test_a_run_that_is_told_to_stop_drains_and_leaves_nobody_behind(how: signal.
     live.captured()
     family = run.family()
     assert len(family) > 5  # the run, two captures, delivery, a JVM, workers
-    begun = time.monotonic()
+    said, begun = len(run.said().splitlines()), time.monotonic()  # tests before this one may have made it complain
     run.process.send_signal(how)
     assert run.process.wait(60) == 0, run.said()
     assert time.monotonic() - begun < 40
-    wait_for(lambda: all(map(gone, family)), "nobody is left behind", 10)
+    wait_for(lambda: all(map(gone, family)), "nobody is left behind", 30)
     live.assert_equal()
-    assert all(json.loads(line)["level"] in ("info", "warning") for line in run.said().splitlines())
+    levels = [json.loads(line)["level"] for line in run.said().splitlines()[said:]]
+    assert set(levels) <= {"info", "warning"}, run.said()
     live.execute("UPDATE orders SET amount = amount + 1 WHERE id % 10 = 0")
     live.started()
     live.caught_up()
