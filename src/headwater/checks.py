@@ -11,7 +11,7 @@ from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.files import check_writable
 from headwater.state import GroupRow, State
-from headwater.supervise.opening import open_group_lake, state_url
+from headwater.supervise.opening import open_group_lake
 
 __all__ = ["check"]
 
@@ -43,7 +43,7 @@ def _open_and_close(config: Config, group: str, env: Mapping[str, str]) -> None:
 
 
 def _known(config: Config) -> dict[str, GroupRow]:
-    with closing(State.connect(state_url(config))) as state:
+    with closing(State.connect(config.state_url)) as state:
         if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
             return {}  # a first run: there is no state yet
         return {row.name: row for row in state.groups()}

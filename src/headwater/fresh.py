@@ -8,7 +8,6 @@ from headwater.capture import Source
 from headwater.config import Config
 from headwater.errors import Unreachable
 from headwater.state import State
-from headwater.supervise.opening import state_url
 from headwater.verify.align import ask_for, running
 
 __all__ = ["wait_until_fresh"]
@@ -18,7 +17,7 @@ def wait_until_fresh(config: Config, patience: float) -> None:
     """Every group at the source's present position, or Unreachable."""
     with Source(config.source) as source:
         now = source.current_lsn()
-    with closing(State.connect(state_url(config))) as state:
+    with closing(State.connect(config.state_url)) as state:
         for group in config.groups:
             if not running(state, group):
                 raise Unreachable(

@@ -72,7 +72,7 @@ def open_status(config: Config) -> Iterator[Callable[[], Status]]:
     """Ask as often as you like: the connections stay open."""
     with (
         closing(State.connect(config.source)) as source,
-        closing(State.connect(config.state or config.source)) as state,
+        closing(State.connect(config.state_url)) as state,
     ):
         yield lambda: status(config, source, state)
 

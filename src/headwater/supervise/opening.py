@@ -18,20 +18,16 @@ from headwater.log import Log
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import Lock, State
 
-__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "state_url", "when_free"]
+__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "when_free"]
 
 logger = logging.getLogger(__name__)
 
 CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.rows`: each has a fixed cost
 
 
-def state_url(config: Config) -> str:
-    return config.state or config.source
-
-
 def open_state(config: Config) -> State:
     """The state, brought to this version's shape."""
-    state = State.connect(state_url(config))
+    state = State.connect(config.state_url)
     state.migrate()
     return state
 
