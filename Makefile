@@ -36,7 +36,7 @@ check: setup ## static checks: format, lint, types, import contracts
 	@$(BIN)/lint-imports --no-cache
 
 test: check ## static checks, then every test: make test ARGS="-k config"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: setup ## measure the speed table of the design
 	@$(BIN)/python -m bench $(ARGS)

@@ -17,6 +17,12 @@ from headwater.testing.postgres import EmbeddedPostgres
 from tests.mirror import Mirror
 
 
+@pytest.hookimpl(trylast=True)  # after they were put into random order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: no worker should be left alone with one of them at the end."""
+    items.sort(key=lambda item: "/proof/" not in str(item.path))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     # Not pytest's tmp_path: the server's own user must be able to reach it when we run as root.
