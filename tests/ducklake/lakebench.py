@@ -9,13 +9,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headwater.change import Lsn, TableName
+from headwater.ducklake.contents import read_columns
 from headwater.ducklake.deletes import INLINE_LIMIT, delete_rows, deleted_positions, end_file
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import (
     Advance,
+    Alteration,
     Commit,
     DataFile,
     Field,
@@ -25,8 +26,7 @@ from headwater.ducklake.model import (
     Table,
     TableChange,
 )
-from headwater.ducklake.writing import ROW_ID, write_data_file
-from headwater.files import inside
+from headwater.ducklake.writing import ROW_ID, ROW_ID_FIELD, write_data_file
 
 COLUMNS = (Field(0, "id", "int64", nullable=False), Field(0, "s", "varchar"))
 T = TableName("public", "t")
@@ -66,8 +66,10 @@ class Bench:
             self.sql("USE memory.main")
         return sorted(found)
 
-    def create(self, rows: Iterable[tuple[Any, ...]] = (), name: TableName = T) -> int:
-        new = self.lake.new_table(name, COLUMNS)
+    def create(
+        self, rows: Iterable[tuple[Any, ...]] = (), name: TableName = T, columns: Sequence[Field] = COLUMNS
+    ) -> int:
+        new = self.lake.new_table(name, columns)
         written = self._written(new.path, new.columns, list(rows))
         change = TableChange(name, data_files=written)
         return self.commit(Commit(self.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
@@ -75,24 +77,47 @@ class Bench:
     def plan(
         self,
         insert: Sequence[tuple[Any, ...]] = (),
-        update: Mapping[int, str] | None = None,
+        update: Mapping[int, Any] | None = None,
         delete: Iterable[int] = (),
         *,
         name: TableName = T,
+        columns: Sequence[Field] | None = None,
         inline_limit: int = INLINE_LIMIT,
     ) -> Commit:
-        """A commit for one table, by key, on the newest snapshot."""
+        """A commit for one table, by key, on the newest snapshot; rows as the table's columns are, or are to be.
+
+        An update names the value of the second column, or all values but the key.
+        """
         base, table, update = self.lake.snapshot(), self.table(name), update or {}
+        columns = table.columns if columns is None else columns
         deletes, row_ids = self._located(table, base, {*update, *delete}, inline_limit)
         assert set(row_ids) == {*update, *delete}
-        new = self._written(table.path, table.columns, list(insert))
+        new = self._written(table.path, columns, list(insert))
+        rest = {id_: values if isinstance(values, tuple) else (values,) for id_, values in update.items()}
         changed = self._written(
-            table.path, table.columns, [(id_, s, row_ids[id_]) for id_, s in update.items()], with_row_ids=True
+            table.path, columns, [(id_, *values, row_ids[id_]) for id_, values in rest.items()], with_row_ids=True
         )
         return Commit(base, "pg", changes=(TableChange(table.id, (*new, *changed), tuple(deletes)),))
 
     def apply(self, *args: Any, **kwargs: Any) -> int:
         return self.commit(self.plan(*args, **kwargs))
+
+    def alteration(
+        self, columns: Sequence[Field], rename: TableName | None = None, *, name: TableName = T, **rows: Any
+    ) -> Commit:
+        """A commit that alters a table, and changes rows as `plan` does, under the new columns."""
+        planned = self.plan(name=name, columns=columns, **rows)
+        changes = tuple(each for each in planned.changes if each.data_files or each.deletes)
+        return replace(planned, changes=changes, alterations=(Alteration(self.table(name).id, tuple(columns), rename),))
+
+    def alter(self, *args: Any, **kwargs: Any) -> int:
+        return self.commit(self.alteration(*args, **kwargs))
+
+    def columns(self, name: TableName = T) -> dict[str, Field]:
+        return {field.name: field for field in self.table(name).columns}
+
+    def next_id(self, name: TableName = T) -> int:
+        return self.lake.next_column_id(self.table(name).id)
 
     def commit(self, commit: Commit) -> int:
         return self.lake.commit(commit)
@@ -119,18 +144,18 @@ class Bench:
         self, table: Table, base: Snapshot, keys: set[int], inline_limit: int
     ) -> tuple[list[FileDeletes], dict[int, int]]:
         deletes, row_ids = [], {}
+        wanted = (table.columns[0], Field(ROW_ID_FIELD, ROW_ID, "int64"))
         for live in self.lake.files([table.id], base):
-            data = pq.read_table(inside(live.path), filesystem=self.files)
-            ids = data.column("id").to_numpy()
-            hit = np.isin(ids, list(keys))
+            pieces = [columns for _, columns in read_columns(self.files, live, wanted)]
+            ids, lineage = (pa.chunked_array(each).combine_chunks() for each in zip(*pieces, strict=True))
+            hit = np.isin(ids.to_numpy(), list(keys))
             hit[deleted_positions(self.files, live)] = False
             positions = np.flatnonzero(hit)
             if not len(positions):
                 continue
-            lineage, start = ROW_ID in data.column_names, live.row_id_start or 0
             for position in positions.tolist():
-                row_id = data.column(ROW_ID)[position].as_py() if lineage else start + position
-                row_ids[int(ids[position])] = row_id
+                row_id = lineage[position].as_py()
+                row_ids[ids[position].as_py()] = (live.row_id_start or 0) + position if row_id is None else row_id
             deletes.append(
                 delete_rows(self.files, table.path, live, positions, snapshot=base.id + 1, inline_limit=inline_limit)
             )

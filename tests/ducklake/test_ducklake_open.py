@@ -241,9 +241,9 @@ def test_urls_that_cannot_be_a_lake_are_refused(url: str) -> None:
     assert "secret" not in str(told.value)
 
 
-def test_workers_can_write_files_without_loading_duckdb_or_libpq() -> None:
+def test_workers_can_read_and_write_files_without_loading_duckdb_or_libpq() -> None:
     program = (
-        "import sys, headwater.ducklake.deletes, headwater.ducklake.writing\n"
+        "import sys, headwater.ducklake.contents, headwater.ducklake.deletes, headwater.ducklake.writing\n"
         "print({'duckdb', 'psycopg', 'sqlite3', 'pyspark'} & set(sys.modules))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -15,24 +13,16 @@ from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
-from headwater.ducklake.model import (
-    Commit,
-    DataFile,
-    DeleteFile,
-    Field,
-    FileDeletes,
-    NewTable,
-    Snapshot,
-    TableChange,
-    TableRef,
-)
-from headwater.errors import AlreadyDelivered, CommitConflict, TableError
+from headwater.ducklake.model import Commit, DataFile, DeleteFile, FileDeletes, Snapshot, TableChange, TableRef
+from headwater.ducklake.shaping import Shaped, shape
+from headwater.errors import AlreadyDelivered
 
-__all__ = ["POSITION_TABLE", "safe_folder", "schema_folder", "write_commit"]
+__all__ = ["POSITION_TABLE", "write_commit"]
 
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
-    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, PRIMARY KEY (source, source_oid))"
+    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
+    " PRIMARY KEY (source, source_oid))"
 )
 
 
@@ -42,17 +32,12 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     Without changes only the positions move, and the newest snapshot's id comes back.
     """
     newest = reading.newest_snapshot(tx)
-    if not commit.changes and not commit.new_tables:
+    if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
         _advance(tx, commit, newest.id, {})
     else:
         newest = _Writer(tx, files, data_path, commit, newest).write()
     failpoints.hit("deliver.before-commit")
     return newest.id
-
-
-def safe_folder(name: str, otherwise: str) -> str:
-    """The folder of a schema or table: its name, or `otherwise` if the name is not fit for one."""
-    return (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else otherwise) + "/"
 
 
 def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[TableName, int]) -> None:
@@ -61,21 +46,21 @@ def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[Ta
     for oid, step in commit.positions.items():
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
         if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot))
+            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape))
         else:
-            next_.append((table_id, step.new.value, snapshot, commit.source, oid, step.expected.value))
+            next_.append((table_id, step.new.value, snapshot, step.shape, commit.source, oid, step.expected.value))
     tx.execute_many(  # what is left of a mirror that somebody dropped from the lake
         "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
         " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
         [row[:2] for row in first],
     )
     moved = tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id) VALUES (%s, %s, %s, %s, %s)"
-        " ON CONFLICT (source, source_oid) DO NOTHING",
+        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape)"
+        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (source, source_oid) DO NOTHING",
         first,
     )
     moved += tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s"
+        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape)"
         " WHERE source = %s AND source_oid = %s AND lsn = %s",
         next_,
     )
@@ -95,14 +80,12 @@ class _Writer:
     data_path: str
     commit: Commit
     newest: Snapshot
-    created: dict[TableName, int] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.snapshot = self.newest.id + 1
-        self.next_catalog_id = self.newest.next_catalog_id
         self.next_file_id = self.newest.next_file_id
-        self.schema_version = self.newest.schema_version
+        self.shaped = Shaped(self.newest.schema_version, self.newest.next_catalog_id, {})
 
     def write(self) -> Snapshot:
         # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
@@ -111,13 +94,13 @@ class _Writer:
             "INSERT INTO ducklake_snapshot(snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)"
             " VALUES (%s, {now}, %s, %s, %s)",
             self.snapshot,
-            self.schema_version,
-            self.next_catalog_id,
-            self.next_file_id,
+            self.newest.schema_version,
+            self.newest.next_catalog_id,
+            self.newest.next_file_id,
         )
         check(self.tx, self.commit, self.newest)
-        self._create_tables()
-        _advance(self.tx, self.commit, self.snapshot, self.created)
+        self.shaped = shape(self.tx, self.data_path, self.commit, self.newest, self.log)
+        _advance(self.tx, self.commit, self.snapshot, self.shaped.created)
         self._insert_data_files()
         self._delete()
         return self._finish()
@@ -130,7 +113,7 @@ class _Writer:
             "snapshot_id, changes_made, author, commit_message, commit_extra_info",
             [(self.snapshot, ",".join(self.log), self.commit.author, self.commit.message, self.commit.extra_info)],
         )
-        done = Snapshot(self.snapshot, self.schema_version, self.next_catalog_id, self.next_file_id)
+        done = Snapshot(self.snapshot, self.shaped.schema_version, self.shaped.next_catalog_id, self.next_file_id)
         self.tx.execute(
             "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s, next_file_id = %s"
             " WHERE snapshot_id = %s",
@@ -142,113 +125,11 @@ class _Writer:
         return done
 
     def _table_id(self, table: TableRef) -> int:
-        return self.created[table] if isinstance(table, TableName) else table
-
-    def _new_catalog_id(self) -> int:
-        self.next_catalog_id += 1
-        return self.next_catalog_id - 1
+        return self.shaped.created[table] if isinstance(table, TableName) else table
 
     def _new_file_id(self) -> int:
         self.next_file_id += 1
         return self.next_file_id - 1
-
-    # -- schemas and tables
-
-    def _create_tables(self) -> None:
-        if not self.commit.new_tables:
-            return
-        self.schema_version += 1
-        schemas = self._schemas()
-        taken = {(schema.lower(), name.lower()): name for schema, name in self._relation_names()}
-        for table in self.commit.new_tables:
-            key = (table.name.schema.lower(), table.name.name.lower())
-            if key in taken:
-                self._refuse_name(table.name, taken[key])
-            taken[key] = table.name.name
-            self._create_table(table, *schemas[table.name.schema])
-
-    def _relation_names(self) -> list[tuple[str, str]]:
-        return [
-            (schema, name)
-            for schema, name in self.tx.rows(
-                "SELECT s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s"
-                " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
-                " UNION ALL SELECT s.schema_name, v.view_name FROM ducklake_view v JOIN ducklake_schema s"
-                " ON s.schema_id = v.schema_id WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL"
-            )
-        ]
-
-    @staticmethod
-    def _refuse_name(name: TableName, taken: str) -> None:
-        if taken == name.name:
-            raise CommitConflict(f"the lake has a table or view {str(name)!r} by now", hint="plan again")
-        raise TableError(
-            f"table {str(name)!r} and {taken!r} differ in case only, which DuckDB cannot hold apart",
-            hint="give one of them another name in the lake with `as:`",
-        )
-
-    def _schemas(self) -> dict[str, tuple[int, str]]:
-        """Id and absolute path of every schema a new table needs; those that are missing are created."""
-        found = {
-            name: (id_, path if not relative else self.data_path + path)
-            for id_, name, path, relative in self.tx.rows(
-                "SELECT schema_id, schema_name, path, path_is_relative FROM ducklake_schema WHERE end_snapshot IS NULL"
-            )
-        }
-        folded = {name.lower(): name for name in found}
-        for name in dict.fromkeys(table.name.schema for table in self.commit.new_tables):
-            if name in found:
-                continue
-            if name.lower() in folded:
-                raise TableError(
-                    f"schemas {name!r} and {folded[name.lower()]!r} differ in case only; DuckDB cannot hold them apart",
-                    hint="put the tables of one of them into another schema with `as:`",
-                )
-            found[name] = self._create_schema(name)
-            folded[name.lower()] = name
-        return found
-
-    def _create_schema(self, name: str) -> tuple[int, str]:
-        id_ = self._new_catalog_id()
-        path = safe_folder(name, schema_folder(name))
-        self.tx.insert(
-            "ducklake_schema",
-            "schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative",
-            [(id_, str(uuid.uuid4()), self.snapshot, name, path, True)],
-        )
-        self.log.append(f"created_schema:{_quoted(name)}")
-        return id_, self.data_path + path
-
-    def _create_table(self, table: NewTable, schema_id: int, schema_path: str) -> None:
-        if not table.path.startswith(schema_path):
-            raise CommitConflict(f"the folder of schema {table.name.schema!r} is another by now", hint="plan again")
-        id_ = self.created[table.name] = self._new_catalog_id()
-        self.tx.insert(
-            "ducklake_table",
-            "table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative",
-            [(id_, table.uuid, self.snapshot, schema_id, table.name.name, table.path.removeprefix(schema_path), True)],
-        )
-        self.tx.insert(
-            "ducklake_column",
-            "column_id, begin_snapshot, table_id, column_order, column_name, column_type, default_value,"
-            " nulls_allowed, parent_column, default_value_type, default_value_dialect",
-            [
-                (each.id, self.snapshot, id_, each.id, each.name, each.type, "NULL", each.nullable, parent,
-                 "" if each.children else "literal", "duckdb")
-                for each, parent in _flattened(table.columns)
-            ],
-        )  # fmt: skip
-        self.tx.insert(
-            "ducklake_schema_versions",  # without it the table could not be compacted
-            "begin_snapshot, schema_version, table_id",
-            [(self.snapshot, self.schema_version, id_)],
-        )
-        self.tx.insert(
-            "ducklake_metadata",  # other clients' small inserts must not go where we do not look for rows
-            "key, value, scope, scope_id",
-            [("data_inlining_row_limit", "0", "table", id_)],
-        )
-        self.log.append(f"created_table:{_quoted(table.name.schema)}.{_quoted(table.name.name)}")
 
     # -- data files
 
@@ -376,18 +257,3 @@ class _Writer:
             [(self._new_file_id(), table_id, begin, deletes.data_file_id, new.path, True, "parquet", new.count,
               new.size, new.footer_size, new.partial_max)],
         )  # fmt: skip
-
-
-def schema_folder(name: str) -> str:
-    """A folder for a schema whose name is not fit for one: the same for everyone who is about to create it."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ducklake-schema:{name}"))
-
-
-def _flattened(fields: tuple[Field, ...], parent: int | None = None) -> Iterator[tuple[Field, int | None]]:
-    for each in fields:
-        yield each, parent
-        yield from _flattened(each.children, each.id)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -21,11 +21,13 @@ def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
     """Raise CommitConflict if the commit, planned on its base, cannot go on top of the newest snapshot."""
     tables = {change.table for change in commit.changes if not isinstance(change.table, TableName)}
     tables |= {step.table for step in commit.positions.values() if not isinstance(step.table, TableName)}
-    if not tables:
+    tables |= {each.table for each in commit.alterations}
+    if not tables and not commit.dropped:
         return
     _check_partitions(tx, commit)
     if newest.id != commit.base.id:
-        _check_tables(tx, tables, commit.base.id)
+        _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that goes is no matter
+        _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
     _check_truncated(tx, commit)
 
@@ -44,16 +46,19 @@ def _check_partitions(tx: Transaction, commit: Commit) -> None:
         )
 
 
-def _check_tables(tx: Transaction, tables: set[int], base: int) -> None:
-    ids = tx.ids(tables)
+def _check_alive(tx: Transaction, tables: set[int]) -> None:
     live = {
         table_id
         for (table_id,) in tx.rows(
-            "SELECT table_id FROM ducklake_table WHERE table_id {among} AND end_snapshot IS NULL", ids
+            "SELECT table_id FROM ducklake_table WHERE table_id {among} AND end_snapshot IS NULL", tx.ids(tables)
         )
     }
     if live != tables:
         raise CommitConflict(f"another client dropped table {min(tables - live)} of the lake", hint="plan again")
+
+
+def _check_unaltered(tx: Transaction, tables: set[int], base: int) -> None:
+    ids = tx.ids(tables)
     changed = tx.rows(
         "SELECT table_id FROM ducklake_table WHERE table_id {among} AND begin_snapshot > %s"
         " UNION ALL SELECT table_id FROM ducklake_column WHERE table_id {among}"

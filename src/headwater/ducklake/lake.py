@@ -17,11 +17,13 @@ from pyarrow import fs
 from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
-from headwater.ducklake.committing import POSITION_TABLE, safe_folder, schema_folder, write_commit
+from headwater.ducklake.committing import POSITION_TABLE, write_commit
+from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect, literal
 from headwater.ducklake.model import Commit, Field, LiveFile, NewTable, Position, Snapshot, Table, numbered
+from headwater.ducklake.shaping import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl, parse_lake_url
-from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, TableError, Unreachable
+from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unreachable
 from headwater.files import S3, absolute, check_writable, filesystem
 
 __all__ = ["Lake", "open_lake"]
@@ -83,15 +85,16 @@ class Lake:
         with self._reading() as tx:
             return reading.positions(tx, source)
 
+    def next_column_id(self, table_id: int) -> int:
+        """The id for the first column to add to a table: never used before, not even by a column that is gone."""
+        with self._reading() as tx:
+            return reading.next_column_id(tx, table_id)
+
     # -- changes
 
     def new_table(self, name: TableName, columns: Collection[Field]) -> NewTable:
         """Prepare a table for a commit to create: its columns numbered, its folder known."""
-        names = [column.name for column in columns]
-        if len({each.lower() for each in names}) != len(names):
-            raise TableError(
-                f"table {str(name)!r} has columns that differ in case only, which DuckDB cannot hold apart: {names}"
-            )
+        check_names(str(name), columns)
         with self._reading() as tx:
             schema_path = reading.schema_path(tx, self.data_path, name.schema)
         if schema_path is None:

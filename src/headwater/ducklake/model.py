@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from headwater.change import Lsn, TableName
 
 __all__ = [
     "Advance",
+    "Alteration",
     "ColumnStats",
     "Commit",
     "DataFile",
@@ -50,27 +51,31 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column. `id` is its Parquet field id, unique in the table for ever; `type` is spelled as DuckLake does."""
+    """A column. `id` is its Parquet field id, unique in the table for ever; `type` is spelled as DuckLake does.
+
+    `initial_default` is what rows of files from before the column show, as `texts.text_of` spells it; None: NULL.
+    """
 
     id: int
     name: str
     type: str
     nullable: bool = True
     children: tuple[Field, ...] = ()
+    initial_default: str | None = None
 
 
-def numbered(columns: tuple[Field, ...]) -> tuple[Field, ...]:
-    """The columns of a new table, with ids 1, 2, … given parents first, as DuckLake gives them."""
+def numbered(columns: tuple[Field, ...], first: int = 1) -> tuple[Field, ...]:
+    """The columns of a new table, or ones to add, with ids from `first` on, parents first as DuckLake gives them."""
 
     def number(fields: tuple[Field, ...], next_id: int) -> tuple[tuple[Field, ...], int]:
         done = []
         for each in fields:
             children, after = number(each.children, next_id + 1)
-            done.append(Field(next_id, each.name, each.type, each.nullable, children))
+            done.append(replace(each, id=next_id, children=children))
             next_id = after
         return tuple(done), next_id
 
-    return number(columns, 1)[0]
+    return number(columns, first)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ class LiveFile:
     """A data file that is part of its table now, with everything that is deleted from it.
 
     `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
-    `mapping_id` is set for files other clients added without field ids; their columns must be matched by name.
+    `mapping_id` is set for files other clients added without field ids; `names` tells by column id what their columns
+    are called inside them.
     """
 
     id: int
@@ -116,6 +122,7 @@ class LiveFile:
     inlined_positions: Positions = field(default_factory=_nothing)
     inlined_snapshots: Positions = field(default_factory=_nothing)
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def deleted_count(self) -> int:
@@ -124,19 +131,21 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a source table has come in this lake, and where it lives here."""
+    """How far a source table has come in this lake, where it lives here, and the sink's own note on its shape."""
 
     table_id: int
     lsn: Lsn
+    shape: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Move a source table from `expected` (None: it was never here) to `new`."""
+    """Move a source table from `expected` (None: it was never here) to `new`; without a `shape` the old one stays."""
 
     table: TableRef
     expected: Lsn | None
     new: Lsn
+    shape: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +217,19 @@ class NewTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Alteration:
+    """A table's columns as they are to be from this snapshot on, in order, and its new name if it gets one.
+
+    Columns are known by their ids: a new one (from `Lake.next_column_id` on) is added, a missing one dropped, and one
+    with another name, type (see `evolution.promotable`) or nullability is changed.
+    """
+
+    table: int
+    columns: tuple[Field, ...]
+    name: TableName | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """Files in, rows and files out. With `truncate`, `deletes` ends every file the table has."""
 
@@ -219,7 +241,11 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One snapshot over any number of tables, planned on `base`, and the positions that come true with it."""
+    """One snapshot over any number of tables, planned on `base`, and the positions that come true with it.
+
+    Tables are dropped first, so that new ones may take their names; then columns change; then rows do, and the files
+    of `changes` are written under the new columns.
+    """
 
     base: Snapshot
     source: str
@@ -229,3 +255,5 @@ class Commit:
     author: str | None = None
     message: str | None = None
     extra_info: str | None = None
+    alterations: tuple[Alteration, ...] = ()
+    dropped: tuple[int, ...] = ()

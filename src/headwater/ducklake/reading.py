@@ -17,6 +17,7 @@ __all__ = [
     "live_files",
     "live_tables",
     "newest_snapshot",
+    "next_column_id",
     "positions",
     "schema_path",
     "table_paths",
@@ -38,8 +39,14 @@ def newest_snapshot(tx: Transaction) -> Snapshot:
 
 
 def positions(tx: Transaction, source: str) -> dict[int, Position]:
-    found = tx.rows("SELECT source_oid, table_id, lsn FROM headwater_position WHERE source = %s", source)
-    return {oid: Position(table_id, Lsn(lsn)) for oid, table_id, lsn in found}
+    found = tx.rows("SELECT source_oid, table_id, lsn, shape FROM headwater_position WHERE source = %s", source)
+    return {oid: Position(table_id, Lsn(lsn), shape) for oid, table_id, lsn, shape in found}
+
+
+def next_column_id(tx: Transaction, table_id: int) -> int:
+    """One more than any column id the table ever had; rows of columns that are gone stay in the catalog."""
+    ((highest,),) = tx.rows("SELECT max(column_id) FROM ducklake_column WHERE table_id = %s", table_id)
+    return int(highest or 0) + 1
 
 
 def schema_path(tx: Transaction, data_path: str, schema: str) -> str | None:
@@ -83,16 +90,16 @@ def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | 
 def _columns(tx: Transaction, ids: object) -> dict[int, tuple[Field, ...]]:
     children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
     for table_id, parent, *column in tx.rows(
-        "SELECT table_id, parent_column, column_id, column_name, column_type, nulls_allowed FROM ducklake_column"
-        " WHERE end_snapshot IS NULL AND table_id {among} ORDER BY column_order, column_id",
+        "SELECT table_id, parent_column, column_id, column_name, column_type, nulls_allowed, initial_default"
+        " FROM ducklake_column WHERE end_snapshot IS NULL AND table_id {among} ORDER BY column_order, column_id",
         ids,
     ):
         children[table_id, parent].append(tuple(column))
 
     def fields(table_id: int, parent: int | None) -> tuple[Field, ...]:
         return tuple(
-            Field(id_, name, type_, bool(nullable), fields(table_id, id_))
-            for id_, name, type_, nullable in children.get((table_id, parent), ())
+            Field(id_, name, type_, bool(nullable), fields(table_id, id_), default)
+            for id_, name, type_, nullable, default in children.get((table_id, parent), ())
         )
 
     return {table_id: fields(table_id, None) for table_id, parent in list(children) if parent is None}
@@ -136,6 +143,7 @@ def live_files(
         snapshot,
         snapshot,
     )
+    names = _names(tx, {row[6] for row in found if row[6] is not None})
     none = (np.empty(0, np.int64), np.empty(0, np.int64))
     files = []
     for id_, table_id, path, relative, rows, row_id_start, mapping_id, *deleted in found:
@@ -153,6 +161,7 @@ def live_files(
                 dead[0],
                 dead[1],
                 bounds.get(id_, {}),
+                names.get(mapping_id, {}),
             )
         )
     return files
@@ -163,6 +172,19 @@ def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
     if id_ is None:
         return None
     return LiveDeleteFile(id_, _resolved(table_path, path, relative), format_, begin, partial_max, count)
+
+
+def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, str]]:
+    """By mapping: what a file without field ids calls a column."""
+    found: dict[int | None, dict[int, str]] = defaultdict(dict)
+    if mappings:
+        for mapping_id, column_id, name in tx.rows(
+            "SELECT mapping_id, target_field_id, source_name FROM ducklake_name_mapping"
+            " WHERE parent_column IS NULL AND mapping_id {among}",
+            tx.ids(mappings),
+        ):
+            found[mapping_id][column_id] = name
+    return found
 
 
 def _bounds(tx: Transaction, ids: object, bounds_of: Mapping[int, Collection[int]]) -> dict[int, Bounds]:

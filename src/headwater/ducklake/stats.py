@@ -5,41 +5,60 @@ DuckDB skips a file whose bounds exclude what it looks for, so a bound may be lo
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.ducklake.casting import flattened
 from headwater.ducklake.model import ColumnStats, Field
+from headwater.ducklake.texts import text_of
 
-__all__ = ["StatsCollector", "column_stats", "overlaps"]
+__all__ = ["Leaf", "StatsCollector", "column_stats", "overlaps"]
 
 _LONGEST = 256  # bytes of a text bound; a longer lower bound is cut, a longer upper bound left out
-_INFINITE_DAY = 2**31 - 1
-_INFINITE_TIME = 2**63 - 1
-_DAY = 86_400_000_000
 _PLAIN = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXT = ("varchar", "json", "uuid", "blob")
 _TIMES = ("date", "time", "timestamp", "timestamptz")
 
 
+class Leaf(NamedTuple):
+    """What a file's footer tells of one column of plain values: its compressed bytes, and its values with NULLs."""
+
+    size: int
+    slots: int
+
+
 class StatsCollector:
-    """Statistics of a file while it is written, batch by batch. Nested columns get none: that is always safe."""
+    """Statistics of a file while it is written, batch by batch: of plain columns and of what is inside lists.
+
+    Structs and maps get none: that is always safe.
+    """
 
     def __init__(self, fields: Iterable[Field]) -> None:
-        self._columns = {field.name: _Column(field) for field in fields if _has_bounds(field.type)}
+        leaves = ((field.name, *_leaf(field)) for field in fields)
+        self._columns = [
+            (name, path, _Column(leaf, listed=path != name)) for name, path, leaf in leaves if _has_bounds(leaf.type)
+        ]
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
-        for name, column in self._columns.items():
+        for name, _, column in self._columns:
             column.add(batch.column(name))
 
-    def finish(self, sizes: Mapping[str, int]) -> tuple[ColumnStats, ...]:
-        """The statistics; `sizes` are the columns' compressed bytes by name."""
-        return tuple(column.finish(sizes.get(name, 0)) for name, column in self._columns.items())
+    def finish(self, leaves: Mapping[str, Leaf]) -> tuple[ColumnStats, ...]:
+        """The statistics; `leaves` are the footer's columns by their path."""
+        return tuple(column.finish(leaves.get(path)) for _, path, column in self._columns)
+
+
+def _leaf(field: Field) -> tuple[str, Field]:
+    """The plain values of a column, which are inside it if it is a list, and their path in a Parquet file."""
+    path = field.name
+    while field.type == "list":
+        (field,) = field.children
+        path += ".list.element"
+    return path, field
 
 
 def column_stats(table: pa.Table, fields: Iterable[Field]) -> tuple[ColumnStats, ...]:
@@ -50,13 +69,16 @@ def column_stats(table: pa.Table, fields: Iterable[Field]) -> tuple[ColumnStats,
 
 
 class _Column:
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: Field, *, listed: bool) -> None:
         self._field = field
+        self._listed = listed
         self._values = self._nulls = 0
         self._nan = False
         self._bounds: list[Any] = []  # lowest and highest scalars of each batch
 
     def add(self, array: pa.Array | pa.ChunkedArray) -> None:
+        if self._listed:
+            array = flattened(array)
         self._nulls += array.null_count
         self._values += len(array) - array.null_count
         if isinstance(array.type, pa.BaseExtensionType):
@@ -70,10 +92,13 @@ class _Column:
             bounds = pc.min_max(array)
             self._bounds += [bounds["min"], bounds["max"]]
 
-    def finish(self, size: int) -> ColumnStats:
+    def finish(self, leaf: Leaf | None) -> ColumnStats:
         low, high = self._low_and_high()
         nan = self._nan if self._float else None
-        return ColumnStats(self._field.id, size, self._values, self._nulls, low, high, nan)
+        size = leaf.size if leaf else 0
+        # A list that is empty or NULL is a NULL of its elements to Parquet, and so to DuckLake.
+        nulls = leaf.slots - self._values if leaf and self._listed else self._nulls
+        return ColumnStats(self._field.id, size, self._values, nulls, low, high, nan)
 
     def _low_and_high(self) -> tuple[str | None, str | None]:
         if not self._bounds:
@@ -98,55 +123,13 @@ def _lower(value: Any, type_: str) -> str:
     if type_ == "blob":
         data: bytes = value.as_buffer().to_pybytes()
         return data[:_LONGEST].hex().upper()
-    return _encoded(value, type_)
+    return text_of(value, type_)
 
 
 def _upper(value: Any, type_: str) -> str | None:
     if type_ in ("varchar", "json", "blob") and len(value.as_buffer()) > _LONGEST:
         return None
     return _lower(value, type_)
-
-
-def _encoded(value: Any, type_: str) -> str:
-    match type_:
-        case "boolean":
-            return "1" if value.as_py() else "0"
-        case "float32":
-            return str(np.float32(value.as_py()))
-        case "float64":
-            return repr(value.as_py())
-        case "uuid":
-            return str(uuid.UUID(bytes=value.as_buffer().to_pybytes()))
-        case "date":
-            return _infinite(value.value, _INFINITE_DAY) or _day(value.value)
-        case "time":
-            return _clock(value.value)
-        case "timestamp" | "timestamptz":
-            zone = "+00" if type_ == "timestamptz" else ""
-            days, rest = divmod(value.value, _DAY)
-            return _infinite(value.value, _INFINITE_TIME) or f"{_day(days)} {_clock(rest)}{zone}"
-        case _ if type_.startswith("decimal("):
-            return format(value.as_py(), "f")
-        case _:
-            return str(value.as_py())
-
-
-def _infinite(value: int, infinity: int) -> str | None:
-    return {infinity: "infinity", -infinity: "-infinity"}.get(value)
-
-
-def _day(days: int) -> str:
-    """ISO date; Python's dates end at year 9999 and begin at 1, PostgreSQL's do not."""
-    year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
-    if int(year) > 0:
-        return f"{int(year):04d}-{month}-{day}"
-    return f"{1 - int(year):04d}-{month}-{day} (BC)"
-
-
-def _clock(microseconds: int) -> str:
-    seconds, rest = divmod(microseconds, 1_000_000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{text}.{rest:06d}".rstrip("0") if rest else text
 
 
 def overlaps(bounds: tuple[str | None, str | None], type_: str, keys: tuple[str | None, str | None]) -> bool:

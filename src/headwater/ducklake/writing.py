@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from headwater.ducklake.casting import fitted, plain
 from headwater.ducklake.model import DataFile, Field
-from headwater.ducklake.stats import StatsCollector
+from headwater.ducklake.stats import Leaf, StatsCollector
 from headwater.errors import TableError
 from headwater.files import folder
 
@@ -22,10 +23,10 @@ __all__ = [
     "SNAPSHOT_ID",
     "SNAPSHOT_ID_FIELD",
     "arrow_type",
-    "column_sizes",
     "field_with_id",
     "footer_size",
     "parquet_schema",
+    "plain_type",
     "write_data_file",
 ]
 
@@ -80,6 +81,11 @@ def arrow_type(field: Field) -> pa.DataType:
     return _TYPES[field.type]
 
 
+def plain_type(field: Field) -> pa.DataType:
+    """The Arrow type a column is read as: no extension types, so a uuid is 16 bytes and a json is text."""
+    return plain(arrow_type(field))
+
+
 @lru_cache(maxsize=1024)  # a delivery asks for it several times for each of its tables
 def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False) -> pa.Schema:
     """The schema of a data file; with row ids, their column comes last."""
@@ -114,26 +120,25 @@ def write_data_file(
         ) as writer:
             for batch in [batches] if isinstance(batches, pa.Table) else batches:
                 part = pa.Table.from_arrays(
-                    [_fitted(batch.column(field.name), field.type) for field in schema], schema=schema
+                    [fitted(batch.column(field.name), field.type) for field in schema], schema=schema
                 )
                 stats.add(part)
                 rows += part.num_rows
                 writer.write_table(part, row_group_size=_ROW_GROUP)
         size = sink.tell()
     footer = writer.writer.metadata
-    return DataFile(name, rows, size, footer_size(footer), stats.finish(column_sizes(footer)))
+    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)))
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
     """Columns worth a dictionary. For the others trying one took half of the writing time and made larger files."""
-    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    return [name for field in schema for name in _texts(field.name, field.type)]
 
 
-def _fitted(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    if column.type == type_:
-        return column
-    storage = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
-    return column.cast(storage).cast(type_)
+def _texts(path: str, type_: pa.DataType) -> list[str]:
+    if pa.types.is_list(type_):
+        return _texts(f"{path}.list.element", type_.value_type)
+    return [path] if pa.types.is_string(type_) or pa.types.is_binary(type_) else []
 
 
 def footer_size(footer: pq.FileMetaData) -> int:
@@ -143,12 +148,13 @@ def footer_size(footer: pq.FileMetaData) -> int:
     return len(copy.getvalue()) - 12  # two magic words and the length itself
 
 
-def column_sizes(footer: pq.FileMetaData) -> dict[str, int]:
-    """Compressed bytes by column path."""
-    sizes: dict[str, int] = {}
+def _leaves(footer: pq.FileMetaData) -> dict[str, Leaf]:
+    """What the footer tells of every column, by its path."""
+    leaves: dict[str, Leaf] = {}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)
         for index in range(footer.num_columns):
             column = row_group.column(index)
-            sizes[column.path_in_schema] = sizes.get(column.path_in_schema, 0) + column.total_compressed_size
-    return sizes
+            size, slots = leaves.get(column.path_in_schema, Leaf(0, 0))
+            leaves[column.path_in_schema] = Leaf(size + column.total_compressed_size, slots + column.num_values)
+    return leaves

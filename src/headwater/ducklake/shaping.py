@@ -1,0 +1,293 @@
+"""Schemas, tables and columns of one commit: dropped, altered, renamed, created, in the catalog's own rows."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headwater.change import TableName
+from headwater.ducklake import reading
+from headwater.ducklake.catalog import Transaction
+from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
+from headwater.ducklake.model import Alteration, Commit, NewTable, Snapshot
+from headwater.errors import CommitConflict, TableError
+
+__all__ = ["Shaped", "safe_folder", "schema_folder", "shape"]
+
+_ENDS_WITH_ITS_TABLE = (  # as DuckLake's own DROP TABLE
+    "ducklake_table",
+    "ducklake_partition_info",
+    "ducklake_column",
+    "ducklake_column_tag",
+    "ducklake_data_file",
+    "ducklake_delete_file",
+    "ducklake_sort_info",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """The counters after it, and the ids of the tables that were created."""
+
+    schema_version: int
+    next_catalog_id: int
+    created: dict[TableName, int]
+
+
+class _TableRow(NamedTuple):
+    id: int
+    uuid: str
+    schema_id: int
+    schema: str
+    name: str
+    path: str  # as it is stored
+    relative: bool
+
+
+def shape(tx: Transaction, data_path: str, commit: Commit, newest: Snapshot, log: list[str]) -> Shaped:
+    """Write all that a commit does to schemas, tables and columns; `log` gets DuckLake's words for it."""
+    return _Shaper(tx, data_path, commit, newest, log).shape()
+
+
+def safe_folder(name: str, otherwise: str) -> str:
+    """The folder of a schema or table: its name, or `otherwise` if the name is not fit for one."""
+    return (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else otherwise) + "/"
+
+
+def schema_folder(name: str) -> str:
+    """A folder for a schema whose name is not fit for one: the same for everyone who is about to create it."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ducklake-schema:{name}"))
+
+
+@dataclass
+class _Shaper:
+    tx: Transaction
+    data_path: str
+    commit: Commit
+    newest: Snapshot
+    log: list[str]
+    changed: bool = False
+    versioned: set[int] = field(default_factory=set)
+    created: dict[TableName, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.snapshot = self.newest.id + 1
+        self.next_catalog_id = self.newest.next_catalog_id
+
+    def shape(self) -> Shaped:
+        self._drop(self.commit.dropped)
+        tables = self._tables(each.table for each in self.commit.alterations)
+        for each in self.commit.alterations:
+            self._alter(tables[each.table], each)
+        renamed = [
+            (tables[each.table], each.name)
+            for each in self.commit.alterations
+            if each.name is not None and each.name != (tables[each.table].schema, tables[each.table].name)
+        ]
+        self._name(renamed)
+        return Shaped(self.newest.schema_version + self.changed, self.next_catalog_id, self.created)
+
+    def _new_catalog_id(self) -> int:
+        self.next_catalog_id += 1
+        return self.next_catalog_id - 1
+
+    def _end(self, table: str, column: str, ids: Iterable[int]) -> None:
+        self.changed = True
+        self.tx.execute(
+            f"UPDATE {table} SET end_snapshot = %s WHERE end_snapshot IS NULL AND {column} {{among}}",
+            self.snapshot,
+            self.tx.ids(ids),
+        )
+
+    # -- tables that go or change
+
+    def _drop(self, ids: tuple[int, ...]) -> None:
+        if not ids:
+            return
+        for table in _ENDS_WITH_ITS_TABLE:
+            self._end(table, "table_id", ids)
+        self._end("ducklake_tag", "object_id", ids)
+        self.log.extend(f"dropped_table:{id_}" for id_ in ids)
+
+    def _tables(self, ids: Iterable[int]) -> dict[int, _TableRow]:
+        found = self.tx.rows(
+            "SELECT t.table_id, t.table_uuid, t.schema_id, s.schema_name, t.table_name, t.path, t.path_is_relative"
+            " FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+            " WHERE t.table_id {among} AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL",
+            self.tx.ids(ids),
+        )
+        return {row[0]: _TableRow(*row) for row in found}
+
+    def _alter(self, table: _TableRow, alteration: Alteration) -> None:
+        check_names(f"{table.schema}.{table.name}", alteration.columns)
+        have = self._columns(table.id)
+        step = evolved(have, alteration.columns, reading.next_column_id(self.tx, table.id))
+        if not step.ended and not step.begun:
+            return
+        self.tx.execute(
+            "UPDATE ducklake_column SET end_snapshot = %s WHERE table_id = %s AND end_snapshot IS NULL"
+            " AND column_id {among}",
+            self.snapshot,
+            table.id,
+            self.tx.ids(step.ended),
+        )
+        self._insert_columns(table.id, step.begun)
+        # DuckDB answers from a table's bounds, which know nothing of what older rows show in a new column.
+        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id = %s", table.id)
+        self._forget_inlined(table.id)
+        self._new_version(table.id)
+        self.log.append(f"altered_table:{table.id}")
+
+    def _columns(self, table_id: int) -> dict[int, ColumnRow]:
+        found = self.tx.rows(
+            "SELECT column_id, column_order, column_name, column_type, initial_default, default_value, nulls_allowed,"
+            " parent_column, default_value_type FROM ducklake_column WHERE table_id = %s AND end_snapshot IS NULL",
+            table_id,
+        )
+        return {
+            id_: ColumnRow(id_, order, name, type_, initial, default, bool(nullable), parent, kind)
+            for id_, order, name, type_, initial, default, nullable, parent, kind in found
+        }
+
+    def _forget_inlined(self, table_id: int) -> None:
+        """Unregister where others' small inserts went, which has the old columns; DuckDB makes a new place for them."""
+        if reading.tables_with_inlined_rows(self.tx, [table_id]):
+            raise CommitConflict(f"another client put rows of table {table_id} into the catalog", hint="plan again")
+        for (name,) in self.tx.rows(
+            "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = %s", table_id
+        ):
+            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # else older snapshots need it
+                self.tx.execute("DELETE FROM ducklake_inlined_data_tables WHERE table_name = %s", name)
+
+    def _insert_columns(self, table_id: int, rows: Iterable[ColumnRow]) -> None:
+        self.tx.insert(
+            "ducklake_column",
+            "column_id, begin_snapshot, table_id, column_order, column_name, column_type, initial_default,"
+            " default_value, nulls_allowed, parent_column, default_value_type, default_value_dialect",
+            [
+                (row.id, self.snapshot, table_id, row.order, row.name, row.type, row.initial_default, row.default,
+                 row.nullable, row.parent, row.default_type, "duckdb")
+                for row in rows
+            ],
+        )  # fmt: skip
+
+    def _new_version(self, table_id: int) -> None:
+        """Files before and after it are not merged; a table without any version would never be."""
+        self.changed = True
+        if table_id not in self.versioned:
+            self.versioned.add(table_id)
+            row = (self.snapshot, self.newest.schema_version + 1, table_id)
+            self.tx.insert("ducklake_schema_versions", "begin_snapshot, schema_version, table_id", [row])
+
+    # -- names
+
+    def _name(self, renamed: list[tuple[_TableRow, TableName]]) -> None:
+        """Give the renamed and the new tables their names, which all others have given up by now."""
+        if not renamed and not self.commit.new_tables:
+            return
+        self._end("ducklake_table", "table_id", [table.id for table, _ in renamed])
+        schemas = self._schemas([*(name for _, name in renamed), *(each.name for each in self.commit.new_tables)])
+        taken = {(schema.lower(), name.lower()): (name, begin) for schema, name, begin in self._relations()}
+        for name in [*(name for _, name in renamed), *(each.name for each in self.commit.new_tables)]:
+            key = (name.schema.lower(), name.name.lower())
+            if key in taken:
+                self._refuse(name, *taken[key])
+            taken[key] = (name.name, self.snapshot)
+        for table, name in renamed:
+            self._rename(table, name, *schemas[name.schema])
+        for new in self.commit.new_tables:
+            self._create_table(new, *schemas[new.name.schema])
+
+    def _relations(self) -> list[tuple[str, str, int]]:
+        return [
+            (schema, name, begin)
+            for schema, name, begin in self.tx.rows(
+                "SELECT s.schema_name, t.table_name, t.begin_snapshot FROM ducklake_table t JOIN ducklake_schema s"
+                " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+                " UNION ALL SELECT s.schema_name, v.view_name, v.begin_snapshot FROM ducklake_view v"
+                " JOIN ducklake_schema s ON s.schema_id = v.schema_id"
+                " WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+            )
+        ]
+
+    def _refuse(self, name: TableName, taken: str, since: int) -> None:
+        if taken != name.name:
+            raise TableError(
+                f"table {str(name)!r} and {taken!r} differ in case only, which DuckDB cannot hold apart",
+                hint="give one of them another name in the lake with `as:`",
+            )
+        if since > self.commit.base.id or any(name == new.name for new in self.commit.new_tables):
+            raise CommitConflict(f"the lake has a table or view {str(name)!r} by now", hint="plan again")
+        raise TableError(
+            f"the lake has another table or view {str(name)!r}, so none can be renamed to it",
+            hint="drop or rename it in the lake, or let the table land elsewhere with `as:`",
+        )
+
+    def _schemas(self, names: Iterable[TableName]) -> dict[str, tuple[int, str]]:
+        """Id and absolute path of every schema; those that tables need and that are missing are created."""
+        found = {
+            name: (id_, path if not relative else self.data_path + path)
+            for id_, name, path, relative in self.tx.rows(
+                "SELECT schema_id, schema_name, path, path_is_relative FROM ducklake_schema WHERE end_snapshot IS NULL"
+            )
+        }
+        folded = {name.lower(): name for name in found}
+        for name in dict.fromkeys(each.schema for each in names):
+            if name in found:
+                continue
+            if name.lower() in folded:
+                raise TableError(
+                    f"schemas {name!r} and {folded[name.lower()]!r} differ in case only; DuckDB cannot hold them apart",
+                    hint="put the tables of one of them into another schema with `as:`",
+                )
+            found[name] = self._create_schema(name)
+            folded[name.lower()] = name
+        return found
+
+    def _create_schema(self, name: str) -> tuple[int, str]:
+        id_ = self._new_catalog_id()
+        path = safe_folder(name, schema_folder(name))
+        self.tx.insert(
+            "ducklake_schema",
+            "schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative",
+            [(id_, str(uuid.uuid4()), self.snapshot, name, path, True)],
+        )
+        self.log.append(f"created_schema:{_quoted(name)}")
+        return id_, self.data_path + path
+
+    def _rename(self, table: _TableRow, name: TableName, schema_id: int, schema_path: str) -> None:
+        path, relative = table.path, table.relative
+        if schema_id != table.schema_id:  # the files stay where they are; the folder is no longer its schema's
+            where = reading.table_paths(self.tx, self.data_path, [table.id], self.newest.id)[table.id]
+            path, relative = where.removeprefix(schema_path), where.startswith(schema_path)
+        self._insert_table((table.id, table.uuid, self.snapshot, schema_id, name.name, path, bool(relative)))
+        self._new_version(table.id)
+        self.log.append(f"created_table:{_quoted(name.schema)}.{_quoted(name.name)}")
+        if f"altered_table:{table.id}" not in self.log:
+            self.log.append(f"altered_table:{table.id}")
+
+    def _create_table(self, table: NewTable, schema_id: int, schema_path: str) -> None:
+        if not table.path.startswith(schema_path):
+            raise CommitConflict(f"the folder of schema {table.name.schema!r} is another by now", hint="plan again")
+        id_ = self.created[table.name] = self._new_catalog_id()
+        path = table.path.removeprefix(schema_path)
+        self._insert_table((id_, table.uuid, self.snapshot, schema_id, table.name.name, path, True))
+        self._insert_columns(id_, column_rows(table.columns))
+        self._new_version(id_)
+        self.tx.insert(
+            "ducklake_metadata",  # other clients' small inserts must not go where we do not look for rows
+            "key, value, scope, scope_id",
+            [("data_inlining_row_limit", "0", "table", id_)],
+        )
+        self.log.append(f"created_table:{_quoted(table.name.schema)}.{_quoted(table.name.name)}")
+
+    def _insert_table(self, row: tuple[object, ...]) -> None:
+        columns = "table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative"
+        self.tx.insert("ducklake_table", columns, [row])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
