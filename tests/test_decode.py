@@ -1,20 +1,26 @@
-"""PostgreSQL's text → Arrow, compared with what PostgreSQL itself and psycopg make of the same values."""
+"""PostgreSQL's text → Arrow, compared with what PostgreSQL itself, psycopg and DuckDB make of the same values."""
 
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Decimal, localcontext
+from pathlib import Path
+from time import process_time_ns as time_ns
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.change import BaseType, Column
 from headwater.decode import TEXT_SETTINGS, Bad, Decoded, decode
 from headwater.errors import TableError
 from headwater.testing.postgres import EmbeddedPostgres
@@ -27,30 +33,38 @@ OIDS = {
     "int2": 21,
     "int4": 23,
     "text": 25,
+    "oid": 26,
     "json": 114,
     "float4": 700,
+    "box": 603,
     "float8": 701,
     "bpchar": 1042,
     "date": 1082,
     "time": 1083,
     "timestamp": 1114,
     "timestamptz": 1184,
+    "numeric": 1700,
     "uuid": 2950,
     "jsonb": 3802,
+    "xid8": 5069,
+    "interval": 1186,
 }
 SOME_UUID = "f1cae8f4-d86f-4965-94dc-5feb35ade4aa"
 EXAMPLES = settings(max_examples=40, deadline=None)
 
 
-def kind_of(name: str) -> LakeType:
-    if name.startswith("numeric("):
-        precision, scale = map(int, name[8:-1].split(","))
-        return lake_type(1700, (precision << 16 | scale) + 4)
-    return lake_type(OIDS[name], -1)
+def kind_of(name: str, asked: str | None = None) -> LakeType:
+    """The type of a column declared so: `numeric(12,2)[]`."""
+    scalar, typmod = name.replace("[]", ""), -1
+    if scalar.startswith("numeric("):
+        precision, scale = map(int, scalar[8:-1].split(","))
+        scalar, typmod = "numeric", (precision << 16 | scale) + 4
+    base = BaseType(OIDS[scalar], typmod, name.count("[]"), name)
+    return lake_type(Column("x", 0, typmod, key=False, base=base), asked)
 
 
-def read(name: str, *texts: str | None) -> Decoded:
-    return decode(pa.array(texts, pa.large_string()), kind_of(name))
+def read(name: str, *texts: str | None, asked: str | None = None) -> Decoded:
+    return decode(pa.array(texts, pa.large_string()), kind_of(name, asked))
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +106,28 @@ def printed(conn: psycopg.Connection, name: str, values: list[str], extra: str =
         ("timestamp", ["1969-12-31 23:59:59.999999"], [datetime(1969, 12, 31, 23, 59, 59, 999999)]),
         ("bytea", [r"\x", r"\x00ff", r"\x5c78"], [b"", b"\x00\xff", b"\\x"]),
         ("uuid", [str(uuid.UUID(int=0)), SOME_UUID], [bytes(16), uuid.UUID(SOME_UUID).bytes]),
+        ("oid", ["0", "4294967295"], [0, 2**32 - 1]),
+        ("xid8", ["18446744073709551615"], [2**64 - 1]),
+        ("numeric", ["1.5", "-0." + "0" * 17 + "1", "9" * 20], [Decimal("1.5"), Decimal("-1e-18"), Decimal("9" * 20)]),
+        ("numeric", ["1." + "0" * 60, "-2.50" + "0" * 300], [Decimal(1), Decimal("-2.5")]),
+        ("interval", ["1 year 2 mons -3 days", "-infinity"], ["1 year 2 mons -3 days", "-infinity"]),
+        ("text", ["x" * 1_000_000, "\U0010ffff"], ["x" * 1_000_000, "\U0010ffff"]),
+        ("int4[]", ["{1,NULL,-3}", "{}", "{NULL}"], [[1, None, -3], [], [None]]),
+        ("int4[][]", ["{{1,2},{NULL,4}}", "{}", "{{5}}"], [[[1, 2], [None, 4]], [], [[5]]]),
+        ("int4[][][]", ["{{{1},{2}}}"], [[[[1], [2]]]]),
+        ("bool[]", ["{t,f,NULL}"], [[True, False, None]]),
+        ("float8[]", ["{Infinity,-1.5e-300}"], [[math.inf, -1.5e-300]]),
+        ("numeric(12,2)[]", ["{1.50,NULL}"], [[Decimal("1.50"), None]]),
+        ("text[]", ['{"a b",NULL,"NULL",null,"",ü,"{,}"}'], [["a b", None, "NULL", "null", "", "ü", "{,}"]]),
+        ("text[]", [r'{"\"","\\","\\\"x\\"}'], [['"', "\\", '\\"x\\']]),
+        ("text[][]", ['{{"}",b},{NULL,"\\"{"}}'], [[["}", "b"], [None, '"{']]]),
+        ("bpchar[]", ['{"ab  "}'], [["ab  "]]),
+        ("bytea[]", [r'{"\\x00ff","\\x"}'], [[b"\x00\xff", b""]]),
+        ("uuid[]", ["{" + SOME_UUID + "}"], [[uuid.UUID(SOME_UUID).bytes]]),
+        ("date[]", ["{2024-02-29}"], [[date(2024, 2, 29)]]),
+        ("timestamp[]", ['{"2024-02-29 23:59:59.1"}'], [[datetime(2024, 2, 29, 23, 59, 59, 100000)]]),
+        ("jsonb[]", [r'{"{\"a\": [1, null]}",1}'], [['{"a": [1, null]}', "1"]]),
+        ("box[]", ["{(1,1),(0,0);(2,2),(0,0)}"], [["(1,1),(0,0)", "(2,2),(0,0)"]]),
     ],
 )
 def test_edge_values_are_read_exactly_beside_nulls(name: str, texts: list[str], values: list[Any]) -> None:
@@ -109,14 +145,32 @@ def test_edge_values_are_read_exactly_beside_nulls(name: str, texts: list[str], 
         ("numeric(12,2)", "NaN"),
         ("numeric(12,2)", "Infinity"),
         ("numeric(12,2)", "-Infinity"),
-        ("date", "infinity"),
-        ("date", "-infinity"),
-        ("timestamp", "infinity"),
-        ("timestamp", "-infinity"),
+        ("numeric(12,2)", "12345678901.00"),
+        ("numeric(12,2)", "1.005"),
+        ("numeric", "NaN"),
+        ("numeric", "0." + "3" * 19),
+        ("numeric", "1" + "0" * 20),
+        ("numeric", "9" * 131_072),
+        ("date", "5881580-07-11"),
         ("timestamp", "294276-12-31 23:59:59.999999"),
         ("timestamp", "294247-01-10 04:00:54.775807"),
-        ("timestamptz", "infinity"),
-        ("time", "24:00:00"),
+        ("timestamp", "294247-01-10 04:00:54.775809"),
+        ("timestamptz", "294276-12-31 23:59:59.999999+00"),
+        ("time", "24:00:01"),
+        ("int4[]", "{{1},{2}}"),
+        ("int4[]", "[2:3]={7,8}"),
+        ("int4[]", "[0:0]={7}"),
+        ("int4[]", "{1,99999999999}"),
+        ("int4[]", "{1"),
+        ("int4[]", "{1}}"),
+        ("int4[]", '{"1}'),
+        ("int4[]", ""),
+        ("int4[]", "\\"),
+        ("int4[][]", "{1,2}"),
+        ("int4[][]", "{{{1}}}"),
+        ("int4[][]", "[0:0][1:1]={{7}}"),
+        ("int4[][]", "{{1},2}"),
+        ("numeric[]", "{1.5,NaN}"),
         ("int2", "99999"),
         ("bool", "yes"),
         ("uuid", "f1cae8f4-d86f-4965-94dc-5feb35ade4ag"),
@@ -130,7 +184,7 @@ def test_edge_values_are_read_exactly_beside_nulls(name: str, texts: list[str], 
 def test_a_value_that_does_not_fit_is_told_with_its_row_and_hurts_no_other(name: str, text: str) -> None:
     good = {"numeric(12,2)": "1.50", "time": "12:00:00", "int2": "7", "bool": "t", "bytea": r"\x01"}
     good |= {"date": "2024-01-01", "timestamp": "2024-01-01 00:00:00", "timestamptz": "2024-01-01 00:00:00+00"}
-    good |= {"uuid": str(uuid.UUID(int=7))}
+    good |= {"uuid": str(uuid.UUID(int=7)), "numeric": "7", "int4[]": "{7}", "int4[][]": "{{7}}", "numeric[]": "{7}"}
     decoded = read(name, good[name], None, text, good[name], text)
     assert decoded.bad == (Bad(2, text), Bad(4, text))
     one = read(name, good[name]).array.to_pylist()[0]
@@ -151,7 +205,7 @@ def test_a_table_that_must_be_whole_fails_on_a_bad_value_by_name() -> None:
     assert read("numeric(12,2)", "1.00").intact("price").to_pylist() == [Decimal("1.00")]
 
 
-@pytest.mark.parametrize("name", [*OIDS, "numeric(12,2)"])
+@pytest.mark.parametrize("name", [*OIDS, "numeric(12,2)", "int4[]", "text[][]"])
 def test_an_empty_column_and_one_of_nulls_are_columns_too(name: str) -> None:
     for texts in ([], [None, None]):
         decoded = decode(pa.array(texts, pa.large_binary()), kind_of(name))
@@ -162,7 +216,14 @@ def test_an_empty_column_and_one_of_nulls_are_columns_too(name: str) -> None:
 @pytest.mark.parametrize("to", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("int4", "5"), ("uuid", str(uuid.UUID(int=5))), ("bytea", r"\x0506"), ("bool", "t"), ("text", "é")],
+    [
+        ("int4", "5"),
+        ("int4[]", "{5,NULL}"),
+        ("uuid", str(uuid.UUID(int=5))),
+        ("bytea", r"\x0506"),
+        ("bool", "t"),
+        ("text", "é"),
+    ],
 )
 def test_slices_of_every_text_type_are_read_where_they_lie(to: pa.DataType, name: str, text: str) -> None:
     column = pa.array(["?", None, text, text, "?"]).cast(to)
@@ -185,6 +246,8 @@ NUMBERS = {
     "text": st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
     "bytea": st.binary().map(lambda value: "\\x" + value.hex()),
     "uuid": st.uuids().map(str),
+    "numeric": st.decimals(-(10**20) + 1, 10**20 - 1, places=18).map(lambda value: f"{value:f}"),
+    "oid": st.integers(0, 2**32 - 1).map(str),
 }
 
 
@@ -249,7 +312,181 @@ def test_the_first_and_last_day_of_postgresql_are_read() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["numeric", "numeric(12,2)", "numeric(38,0)", "numeric(38,38)"])
+def test_a_number_of_any_length_is_read_exactly_or_told(name: str) -> None:
+    to = kind_of(name).arrow
+    whole, fine = st.integers(0, 45), st.integers(0, 45)
+    digits = st.tuples(st.sampled_from(["", "-"]), whole, fine, st.integers(1, 9)).map(
+        lambda made: f"{made[0]}{str(made[3]) * made[1] or '0'}" + (f".{str(made[3]) * made[2]}" if made[2] else "")
+    )
+
+    def fits(number: Decimal) -> bool:
+        return bool(abs(number) * 10**to.scale < 10**to.precision and number == round(number, to.scale))
+
+    @settings(EXAMPLES, max_examples=25)
+    @given(st.lists(digits, min_size=1, max_size=20))
+    def check(texts: list[str]) -> None:
+        numbers = [Decimal(text) for text in texts]
+        decoded = read(name, *texts)
+        assert decoded.array.to_pylist() == [number if fits(number) else None for number in numbers]
+        assert decoded.bad == tuple(Bad(row, text) for row, text in enumerate(texts) if not fits(numbers[row]))
+
+    with localcontext(prec=200):
+        check()
+
+
 def test_not_a_number_is_a_float_like_any_other() -> None:
     decoded = read("float8", "NaN", "1")
     assert decoded.bad == ()
     assert math.isnan(decoded.array[0].as_py())
+
+
+WORDS = st.text(st.one_of(st.sampled_from('ab,;{}"\\ \tNUL'), st.characters(exclude_characters="\0", codec="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [("text", WORDS), ("int8", st.integers(-(2**63), 2**63 - 1)), ("bool", st.booleans()), ("bytea", st.binary())],
+)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_arrays_are_read_as_psycopg_reads_them(
+    conn: psycopg.Connection, name: str, elements: st.SearchStrategy[Any], depth: int
+) -> None:
+    @st.composite
+    def arrays(draw: st.DrawFn) -> list[Any]:
+        """One with the same length in each list of a depth, as PostgreSQL wants it; or empty."""
+        lengths = draw(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))
+
+        def filled(rest: list[int]) -> Any:
+            return [filled(rest[1:]) for _ in range(rest[0])] if rest else draw(st.none() | elements)
+
+        return draw(st.just([])) if draw(st.integers(0, 9)) == 0 else filled(lengths)
+
+    @settings(EXAMPLES, max_examples=15)
+    @given(st.lists(st.none() | arrays(), min_size=1, max_size=4))
+    def check(values: list[Any]) -> None:
+        query = f"SELECT CASE WHEN x IS NOT NULL THEN format('%%s', x) END, x FROM (SELECT %s::{name}[] AS x) v"
+        rows = [conn.execute(query, (value,)).fetchone() or () for value in values]
+        decoded = read(name + "[]" * depth, *(row[0] for row in rows))
+        assert decoded.bad == ()
+        decoded.array.validate(full=True)
+        assert decoded.array.to_pylist() == [row[1] for row in rows]
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "texts", "values"),
+    [
+        ("numeric", "varchar", ["1.500", "NaN"], ["1.500", "NaN"]),
+        ("numeric", "double", ["1.500", "NaN", "Infinity", "1e-400"], [1.5, math.nan, math.inf, 0.0]),
+        ("numeric", "decimal(4,1)", ["1.500", "-999.9"], [Decimal("1.5"), Decimal("-999.9")]),
+        ("int8", "double", ["9007199254740993"], [9007199254740992.0]),
+        ("int8", "decimal(20,1)", ["9007199254740993"], [Decimal("9007199254740993.0")]),
+        (
+            "text",
+            "json",
+            ['{"a": 1e999, "a": null}', " [1]", "7" * 6000],
+            ['{"a": 1e999, "a": null}', " [1]", "7" * 6000],
+        ),
+        ("int4[]", "varchar", ["[0:1]={1,2}"], ["[0:1]={1,2}"]),
+        ("numeric[]", "varchar[]", ["{1.50,NaN}"], [["1.50", "NaN"]]),
+    ],
+)
+def test_a_type_the_user_asks_for_is_read_into(name: str, asked: str, texts: list[str], values: list[Any]) -> None:
+    decoded = read(name, *texts, asked=asked)
+    assert decoded.bad == ()
+    assert decoded.array.type == kind_of(name, asked).arrow
+    assert repr(decoded.array.to_pylist()) == repr(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "text"),
+    [
+        ("numeric", "double", "1" + "0" * 400),
+        ("numeric", "double", "-1" + "0" * 400),
+        ("numeric", "decimal(4,1)", "1.55"),
+        ("text", "json", "no json"),
+        ("text", "json", "NaN"),
+        ("text", "json", ""),
+        ("text", "json", "[" * 100_000),
+    ],
+)
+def test_what_does_not_fit_the_type_asked_for_is_told(name: str, asked: str, text: str) -> None:
+    decoded = read(name, "1", text, None, asked=asked)
+    assert decoded.bad == (Bad(1, text),)
+    assert decoded.array.is_valid().to_pylist() == [True, False, False]
+
+
+# Texts that PostgreSQL and DuckDB spell alike, but for the years before Christ.
+ALIKE = {
+    "bool": ["true", "false"],
+    "int2": ["-32768", "32767"],
+    "int8": ["-9223372036854775808", "9223372036854775807"],
+    "oid": ["0", "4294967295"],
+    "xid8": ["0", "18446744073709551615"],
+    "float4": ["3.4028235e+38", "1e-45", "-0.0", "0.1"],
+    "float8": ["1.7976931348623157e+308", "5e-324", "-0.0", "0.1"],
+    "numeric(12,2)": ["9999999999.99", "-0.01", "0.00"],
+    "numeric": ["1.500000000000000000", "-99999999999999999999.999999999999999999"],
+    "text": ["", " ", "ünïcödé 🦆", "line\nline", "NULL"],
+    "json": ['{"b":  1, "b": [1e999]}', "null"],
+    "date": ["4714-11-24 BC", "0001-12-31 BC", "0001-01-01", "9999-12-31", "5874897-12-31", "infinity", "-infinity"],
+    "time": ["00:00:00", "23:59:59.999999", "12:00:00.5", "24:00:00"],
+    "timestamp": [
+        *("4714-11-24 00:00:00 BC", "1969-12-31 23:59:59.999999", "2024-02-29 12:00:00"),
+        *("294247-01-10 04:00:54.775806", "infinity", "-infinity"),
+    ],
+    "timestamptz": ["2024-02-29 12:00:00+00", "1890-01-01 00:00:00.5+00", "infinity", "-infinity"],
+    "uuid": [SOME_UUID],
+    "interval": ["1 year 2 mons -3 days +04:05:06.7"],
+}
+IN_PARQUET = {"uuid": pa.uuid(), "json": pa.json_()}
+
+
+def in_duckdb(folder: Path, kind: LakeType, array: pa.Array, ask: str) -> list[Any]:
+    """What DuckDB makes of the column, read from Parquet."""
+    to = IN_PARQUET.get(kind.ducklake)
+    if to is not None:
+        array = array.cast(to.storage_type).cast(to)
+    path = folder / f"{uuid.uuid4()}.parquet"
+    pq.write_table(pa.table({"x": array}), path, store_schema=False)
+    with duckdb.connect() as duck:
+        duck.execute("SET TimeZone = 'UTC'")
+        return [value for (value,) in duck.execute(f"SELECT {ask} FROM '{path}'").fetchall()]
+
+
+@pytest.mark.parametrize("name", list(ALIKE))
+def test_duckdb_prints_from_parquet_what_postgresql_printed(
+    conn: psycopg.Connection, tmp_path: Path, name: str
+) -> None:
+    texts, _ = printed(conn, name, ALIKE[name], "x::text")
+    kind, spelled = kind_of(name), {"t": "true", "f": "false", "-0": "-0.0"}
+    decoded = read(name, *texts, None)
+    assert decoded.bad == ()
+    alike = [re.sub(r"^(\S+)(.*) BC$", r"\1 (BC)\2", spelled.get(text, text)) for text in texts]
+    assert in_duckdb(tmp_path, kind, decoded.array, "x::VARCHAR") == [*alike, None]
+
+
+def test_duckdb_reads_lists_from_parquet(tmp_path: Path) -> None:
+    for name, text, shown in [
+        ("int4[]", "{1,NULL,3}", "[1, NULL, 3]"),
+        ("int4[][]", "{{1,NULL},{3,4}}", "[[1, NULL], [3, 4]]"),
+        ("text[]", '{a,NULL,""}', "[a, NULL, '']"),
+        ("numeric(12,2)[]", "{1.50}", "[1.50]"),
+        ("date[]", "{infinity,2024-01-01}", "[infinity, 2024-01-01]"),
+        ("timestamp[]", '{-infinity,"0044-03-15 12:00:00 BC"}', "[-infinity, '0044-03-15 (BC) 12:00:00']"),
+    ]:
+        decoded = read(name, text, None, "{}")
+        assert decoded.bad == ()
+        assert in_duckdb(tmp_path, kind_of(name), decoded.array, "x::VARCHAR") == [shown, None, "[]"]
+
+
+@pytest.mark.parametrize("name", ["date", "timestamp", "timestamptz", "numeric", "time"])
+def test_odd_values_in_every_row_are_read_quickly(name: str) -> None:
+    """A column that is often infinity, or always too fine, must not fall back to a crawl."""
+    odd = {"date": "infinity", "numeric": "NaN", "time": "24:00:00"}.get(name, "-infinity")
+    texts = pa.array([odd] * 50_000, pa.large_string())
+    started = time_ns()
+    decode(texts, kind_of(name))
+    assert time_ns() - started < 1.5e9

@@ -1,24 +1,28 @@
 """PostgreSQL's text of a column → Arrow, by column. Used for the WAL, and for the first copy where it reads text.
 
-A whole column is read at once by Arrow or numpy. Only values that these refuse are looked at one by one: years past
-9999 or before Christ and offsets with seconds are then read in Python; the rest is told as `Bad`, and is null.
+A whole column is read at once by Arrow or numpy. Only values that these refuse are looked at one by one, each
+spelling once: odd dates and times are then read in Python; what the type cannot hold comes back as `Bad`, and null.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arraytext import Lists, split_lists
+from headwater.buffers import bits, flat
 from headwater.errors import TableError
-from headwater.types import LakeType
+from headwater.moments import is_moment, moment
+from headwater.types import MAX_PRECISION, LakeType
 
 __all__ = ["TEXT_SETTINGS", "Bad", "Decoded", "decode"]
 
@@ -31,9 +35,6 @@ TEXT_SETTINGS = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
 }
-
-DAY_US = 86_400_000_000
-TIMESTAMP_END = 2**63 - 1  # DuckDB reads this very number as infinity; PostgreSQL's last 30 years lie behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ class Decoded:
 def decode(text: pa.Array, kind: LakeType) -> Decoded:
     """Read a column of PostgreSQL's text (Arrow string or binary, null where the value is NULL)."""
     raw = text if pa.types.is_large_binary(text.type) else text.cast(pa.large_binary())
-    read = _READERS.get(kind.arrow.id, _cast)
+    if kind.element is not None:
+        return _lists(raw, kind)
+    read = _reader(kind)
     try:
         return Decoded(read(raw, kind.arrow))
     except pa.ArrowInvalid:
@@ -76,30 +79,39 @@ _Reader = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def _piecewise(raw: pa.Array, to: pa.DataType, read: _Reader) -> Decoded:
-    """Read what `read` accepts at once and the odd rest one by one."""
+    """Read what `read` accepts at once and each spelling of the odd rest by itself."""
     odd = _odd_rows(raw, to)
     try:
         array = read(pc.if_else(odd, pa.scalar(None, raw.type), raw), to)
     except pa.ArrowInvalid:  # text that PostgreSQL does not print for this type
         odd = raw.is_valid()
         array = pa.nulls(len(raw), to)
-    texts = raw.filter(odd)
-    found = _moments(texts, to) if pa.types.is_date(to) or pa.types.is_timestamp(to) else _singly(texts, to, read)
-    rows = np.flatnonzero(odd.to_numpy(zero_copy_only=False))
-    bad = tuple(
-        Bad(int(rows[index]), texts[index].as_py().decode(errors="backslashreplace"))
-        for index in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).tolist()
-    )
-    return Decoded(pc.replace_with_mask(array, odd, found), bad)
+    spellings = raw.filter(odd).dictionary_encode()
+    found = _singly(spellings.dictionary, to, read).take(spellings.indices)
+    array = pc.replace_with_mask(array, odd, found)
+    return Decoded(array, _bad(raw, pc.and_(odd, array.is_null())))
+
+
+def _bad(raw: pa.Array, which: pa.Array) -> tuple[Bad, ...]:
+    rows = np.flatnonzero(which.to_numpy(zero_copy_only=False)).tolist()
+    texts = raw.filter(which).to_pylist()
+    return tuple(Bad(row, text.decode(errors="backslashreplace")) for row, text in zip(rows, texts, strict=True))
 
 
 def _odd_rows(raw: pa.Array, to: pa.DataType) -> pa.Array:
-    usual = _USUAL.get(to.id)
+    usual = _usual_decimal(to) if pa.types.is_decimal(to) else _USUAL.get(to.id)
     return raw.is_valid() if usual is None else pc.invert(pc.fill_null(pc.match_substring_regex(raw, usual), True))
 
 
 def _singly(texts: pa.Array, to: pa.DataType, read: _Reader) -> pa.Array:
-    """The values `read` accepts when asked for each alone, null for the others."""
+    """What each of these spellings means, null for those that mean nothing in this type."""
+    if is_moment(to):
+        numbers = [moment(text, to) for text in texts.to_pylist()]
+        return pa.array(numbers, pa.int32() if pa.types.is_date(to) else pa.int64()).view(to)
+    if pa.types.is_decimal(to):
+        # Arrow counts zeros at the end as digits, and gives up at 38.
+        short = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
+        return _cast(pc.if_else(_odd_rows(short, to), pa.scalar(None, short.type), short), to)
     found = [pa.nulls(0, to)]
     for index in range(len(texts)):
         try:
@@ -109,11 +121,47 @@ def _singly(texts: pa.Array, to: pa.DataType, read: _Reader) -> pa.Array:
     return pa.concat_arrays(found)
 
 
-def _moments(texts: pa.Array, to: pa.DataType) -> pa.Array:
-    """Dates or timestamps in any spelling of PostgreSQL's, null for those that do not fit."""
-    days = pa.types.is_date(to)
-    numbers = [_moment(text, whole_days=days) for text in texts.to_pylist()]
-    return pa.array(numbers, pa.int32() if days else pa.int64()).view(to)
+# Arrays -------------------------------------------------------------------------------------------------------------
+
+
+def _lists(raw: pa.Array, kind: LakeType) -> Decoded:
+    """Arrays of the declared dimensions; one bad element makes its whole array bad."""
+    try:
+        lists = split_lists(raw, kind.depth, kind.delimiter)
+    except pa.ArrowInvalid:  # somewhere is text that PostgreSQL does not print for an array
+        return _lists_singly(raw, kind)
+    leaves = decode(lists.leaves, kind.leaf)
+    fits = lists.fits
+    if leaves.bad:
+        fits = fits.copy()
+        fits[lists.owners(np.array([each.row for each in leaves.bad]))] = False
+        sound = pc.if_else(pa.array(fits), raw, pa.scalar(None, raw.type))
+        array = _lists(sound, kind).array
+    else:
+        array = _assembled(lists, leaves.array, kind)
+    return Decoded(array, _bad(raw, pc.and_(raw.is_valid(), pa.array(~fits))))
+
+
+def _assembled(lists: Lists, leaves: pa.Array, kind: LakeType) -> pa.Array:
+    kinds = [kind]
+    while (element := kinds[-1].element) is not None and element.element is not None:
+        kinds.append(element)
+    sizes = np.zeros(len(lists.fits), np.int64)
+    sizes[lists.fits] = np.diff(lists.offsets[0])
+    outermost = np.append(0, np.cumsum(sizes))  # NULLs have a place among them too
+    values = leaves
+    for each, offsets in zip(reversed(kinds), reversed((outermost, *lists.offsets[1:])), strict=True):
+        nulls = pa.array(~lists.fits) if each is kind else None
+        values = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=each.arrow, mask=nulls)
+    return values
+
+
+def _lists_singly(raw: pa.Array, kind: LakeType) -> Decoded:
+    if len(raw) == 1:
+        return Decoded(pa.nulls(1, kind.arrow), _bad(raw, raw.is_valid()))
+    each = [_lists(raw.slice(row, 1), kind) for row in range(len(raw))]
+    bad = tuple(Bad(row, found.text) for row, decoded in enumerate(each) for found in decoded.bad)
+    return Decoded(pa.concat_arrays([decoded.array for decoded in each]), bad)
 
 
 # One column at once -------------------------------------------------------------------------------------------------
@@ -142,7 +190,7 @@ def _time(raw: pa.Array, to: pa.DataType) -> pa.Array:
 
 def _uuid(raw: pa.Array, to: pa.DataType) -> pa.Array:
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
-    lengths, body = _flat(raw.drop_null())
+    lengths, body = flat(raw.drop_null())
     if (lengths != 36).any():
         raise pa.ArrowInvalid("a uuid has 36 characters")
     letters = body.reshape(-1, 36)
@@ -151,12 +199,12 @@ def _uuid(raw: pa.Array, to: pa.DataType) -> pa.Array:
     groups = [letters[:, first:last] for first, last in ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))]
     found = np.zeros((len(raw), 16), np.uint8)
     found[valid] = _unhex(np.concatenate(groups, axis=1).reshape(-1)).reshape(-1, 16)
-    return pa.Array.from_buffers(to, len(raw), [_bits(valid), pa.py_buffer(found)])
+    return pa.Array.from_buffers(to, len(raw), [bits(valid), pa.py_buffer(found)])
 
 
 def _bytea(raw: pa.Array, to: pa.DataType) -> pa.Array:
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
-    lengths, body = _flat(raw.drop_null())
+    lengths, body = flat(raw.drop_null())
     heads = np.cumsum(lengths) - lengths  # every value is `\x` and pairs of digits, so it starts at an even place
     if (lengths < 2).any() or (lengths % 2).any():
         raise pa.ArrowInvalid("bytea is not in hex")
@@ -167,7 +215,7 @@ def _bytea(raw: pa.Array, to: pa.DataType) -> pa.Array:
     ends = np.zeros(len(raw) + 1, np.int64)
     ends[1:][valid] = lengths // 2 - 1
     bytes_ = _unhex(body.view(np.uint16)[digits])
-    return pa.Array.from_buffers(to, len(raw), [_bits(valid), pa.py_buffer(np.cumsum(ends)), pa.py_buffer(bytes_)])
+    return pa.Array.from_buffers(to, len(raw), [bits(valid), pa.py_buffer(np.cumsum(ends)), pa.py_buffer(bytes_)])
 
 
 _NO_BYTE = 0x100
@@ -191,17 +239,35 @@ def _unhex(digits: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArra
     return values.astype(np.uint8)
 
 
-def _flat(raw: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Lengths and bytes, side by side, of a large binary array without nulls."""
-    if len(raw) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    _, offsets, data = raw.buffers()
-    ends = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1]
-    return np.diff(ends), np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+def _decimal(raw: pa.Array, to: pa.DataType) -> pa.Array:
+    # Arrow does not notice when more than 128 bits come together: it reads 99...9 (200 digits) as -1.
+    longest = pc.max(pc.binary_length(raw)).as_py() or 0
+    if longest + to.scale > MAX_PRECISION and pc.any(_odd_rows(raw, to)).as_py():
+        raise pa.ArrowInvalid("too many digits")
+    return _cast(raw, to)
 
 
-def _bits(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+def _finite(raw: pa.Array, to: pa.DataType) -> pa.Array:
+    """A numeric as a float: rounded, as the user asked, but not to infinity."""
+    found = _cast(raw, to)
+    infinite = pc.is_in(raw, pa.array([b"Infinity", b"-Infinity"], raw.type))
+    if pc.any(pc.and_not(pc.is_inf(found), infinite)).as_py():
+        raise pa.ArrowInvalid("too large for a float")
+    return found
+
+
+def _json(raw: pa.Array, to: pa.DataType) -> pa.Array:
+    """Text that the user calls json; PostgreSQL has not looked whether it is."""
+    for text in raw.drop_null().to_pylist():
+        try:
+            json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_json)
+        except (ValueError, RecursionError) as exc:
+            raise pa.ArrowInvalid("not json") from exc
+    return pc.cast(raw, to)
+
+
+def _no_json(word: str) -> NoReturn:
+    raise ValueError(word)
 
 
 _READERS: dict[int, _Reader] = {
@@ -210,44 +276,26 @@ _READERS: dict[int, _Reader] = {
     pa.large_binary().id: _bytea,
     pa.binary(16).id: _uuid,
     pa.time64("us").id: _time,
+    pa.decimal128(1).id: _decimal,
 }
 
-# One value at a time ------------------------------------------------------------------------------------------------
 
+def _reader(kind: LakeType) -> _Reader:
+    if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
+        return _json
+    if kind.ducklake == "float64" and kind.pg == "numeric":
+        return _finite
+    return _READERS.get(kind.arrow.id, _cast)
+
+
+# What Arrow is known to read; everything else that PostgreSQL prints for the type is odd.
 _DATE = r"\d{4}-\d\d-\d\d"
-_USUAL = {  # what Arrow is known to read; everything else that PostgreSQL prints for the type is odd
-    pa.decimal128(1).id: r"^-?[0-9.]+$",
+_USUAL = {
     pa.date32().id: rf"^{_DATE}$",
     pa.timestamp("us").id: rf"^{_DATE} \d\d:\d\d:\d\d(\.\d{{1,6}})?([+-]\d\d(:\d\d)?)?$",
     pa.time64("us").id: r"^([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?$",
 }
-_MOMENT = re.compile(
-    rb"(?P<year>\d{4,})-(?P<month>\d\d)-(?P<day>\d\d)"
-    rb"(?: (?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:\.(?P<us>\d{1,6}))?"
-    rb"(?P<sign>[+-])?(?P<zh>\d\d)?(?::(?P<zm>\d\d))?(?::(?P<zs>\d\d))?)?(?P<bc> BC)?"
-)
 
 
-def _moment(text: bytes, *, whole_days: bool) -> int | None:
-    """Days (of a date) or microseconds (of a timestamp) since 1970; None for infinity and what does not fit."""
-    match = _MOMENT.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, h, m, s, zh, zm, zs = (
-        int(match[part] or 0) for part in ("year", "month", "day", "h", "m", "s", "zh", "zm", "zs")
-    )
-    days = _days(1 - year if match["bc"] else year, month, day)
-    if whole_days:
-        return days
-    offset = (zh * 3600 + zm * 60 + zs) * (-1 if match["sign"] == b"-" else 1)
-    fraction = int((match["us"] or b"").ljust(6, b"0"))
-    moment = days * DAY_US + (h * 3600 + m * 60 + s - offset) * 1_000_000 + fraction
-    return moment if moment < TIMESTAMP_END else None
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the Gregorian calendar carried on for ever; year 0 is 1 BC."""
-    year -= month <= 2  # a year that starts in March ends with the leap day
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+def _usual_decimal(to: pa.DataType) -> str:
+    return rf"^-?0?\d{{0,{to.precision - to.scale}}}(\.\d{{0,{to.scale}}})?$"

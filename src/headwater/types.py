@@ -1,37 +1,80 @@
 """Which Arrow and DuckLake type carries a PostgreSQL type. Types are met only at the two ends of the pipeline.
 
 Text and bytes travel as Arrow's large types: 32-bit offsets would end at 2 GiB a batch, and Parquet cannot tell them
-apart. A uuid travels as its 16 bytes. A type that is not in the table travels as the text PostgreSQL prints.
+apart. A uuid travels as its 16 bytes. A type that is not in the table travels as the text PostgreSQL prints, which
+loses nothing; so does a column for which the user asks that.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["LakeType", "lake_type"]
+from headwater.change import BaseType, Column
+from headwater.errors import ConfigError
+
+__all__ = ["MAX_PRECISION", "LakeType", "lake_type"]
 
 MAX_PRECISION = 38  # digits in a decimal128, and in DuckDB's widest decimal
+FREE_SCALE = 18  # decimals of a numeric without limits
 
-_NUMERIC = 1700
+_NUMERIC, _INT2VECTOR, _OIDVECTOR, _BOX = 1700, 22, 30, 603
 _TYPMOD_HEADER = 4  # PostgreSQL adds the size of a length word to the typmods of numeric and char(n)
 
 
 @dataclass(frozen=True, slots=True)
 class LakeType:
-    """How a column travels (`arrow`) and what it is in the lake (`ducklake`). `pg` names what it is in the source."""
+    """How a column travels (`arrow`) and what it is in the lake (`ducklake`). `pg` names what it is in the source.
+
+    A list has an element: another list if the array has more dimensions. `delimiter` is how its text parts them.
+    """
 
     pg: str
     arrow: pa.DataType
     ducklake: str
+    element: LakeType | None = None
+    delimiter: str = ","
 
     @property
-    def as_text(self) -> bool:
-        """Is this PostgreSQL's text standing in for a type that has no place in the lake yet?"""
-        return self.pg in ("numeric", "other") and self.ducklake == "varchar"
+    def leaf(self) -> LakeType:
+        """What the innermost lists hold; of a type that is not a list, the type itself."""
+        return self if self.element is None else self.element.leaf
+
+    @property
+    def depth(self) -> int:
+        """How many lists lie in each other; 0: not a list."""
+        return 0 if self.element is None else 1 + self.element.depth
+
+    @property
+    def iceberg(self) -> str:
+        """The Iceberg type of the same values."""
+        if self.element is not None:
+            return f"list<{self.element.iceberg}>"
+        if pa.types.is_decimal(self.arrow):
+            return f"decimal({self.arrow.precision},{self.arrow.scale})"
+        return _ICEBERG[self.ducklake]
 
 
+_ICEBERG = {
+    "boolean": "boolean",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "uint32": "long",
+    "uint64": "decimal(20,0)",  # Iceberg has no unsigned numbers
+    "float32": "float",
+    "float64": "double",
+    "varchar": "string",
+    "json": "string",
+    "blob": "binary",
+    "uuid": "uuid",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamptz",
+}
 _FIXED = {
     16: LakeType("boolean", pa.bool_(), "boolean"),
     17: LakeType("bytea", pa.large_binary(), "blob"),
@@ -39,6 +82,9 @@ _FIXED = {
     21: LakeType("smallint", pa.int16(), "int16"),
     23: LakeType("integer", pa.int32(), "int32"),
     25: LakeType("text", pa.large_string(), "varchar"),
+    26: LakeType("oid", pa.uint32(), "uint32"),
+    28: LakeType("xid", pa.uint32(), "uint32"),
+    29: LakeType("cid", pa.uint32(), "uint32"),
     114: LakeType("json", pa.large_string(), "json"),
     700: LakeType("real", pa.float32(), "float32"),
     701: LakeType("double precision", pa.float64(), "float64"),
@@ -50,23 +96,93 @@ _FIXED = {
     1184: LakeType("timestamptz", pa.timestamp("us", "UTC"), "timestamptz"),
     2950: LakeType("uuid", pa.binary(16), "uuid"),
     3802: LakeType("jsonb", pa.large_string(), "json"),
+    5069: LakeType("xid8", pa.uint64(), "uint64"),
 }
 _OTHER = LakeType("other", pa.large_string(), "varchar")
-_WIDE_NUMERIC = LakeType("numeric", pa.large_string(), "varchar")
+_WHOLE = ("smallint", "integer", "bigint", "oid", "xid", "cid", "xid8")
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_MAY_BE = {  # besides varchar, which any type may be
+    "decimal(p,s)": (*_WHOLE, "numeric"),
+    "double": (*_WHOLE, "numeric", "real", "double precision"),
+    "json": ("text", "character varying", "json", "jsonb"),
+}
 
 
-def lake_type(type_oid: int, typmod: int) -> LakeType:
-    """The type that carries a column of PostgreSQL's type `type_oid` with modifier `typmod` (-1: none)."""
-    if type_oid == _NUMERIC:
-        return _numeric(typmod)
-    return _FIXED.get(type_oid, _OTHER)
+def lake_type(column: Column, asked: str | None = None) -> LakeType:
+    """The type that carries a column; `asked` is the user's wish: varchar, decimal(p,s), double or json, or [] of it.
+
+    A wish that the column's type cannot be turned into is a ConfigError.
+    """
+    base = _base(column)
+    natural = _numeric(base.typmod) if base.oid == _NUMERIC else _FIXED.get(base.oid, _OTHER)
+    if asked is None:
+        return _listed(natural, base)
+    if asked == "varchar":  # of an array too: its whole text
+        return _as_text(_OTHER if base.dims else natural)
+    brackets = "[]" * base.dims
+    wish = asked.removesuffix(brackets)
+    if asked != wish + brackets or "[]" in wish:
+        raise _refused(column, asked, f"it is an array declared {brackets}" if brackets else "it is not an array")
+    return _listed(_turned(natural, wish, column, asked), base)
+
+
+def _base(column: Column) -> BaseType:
+    if column.base is None or column.type_oid in (_INT2VECTOR, _OIDVECTOR):  # these two only look like arrays
+        return BaseType(column.type_oid, column.typmod, 0, "")
+    return column.base
 
 
 def _numeric(typmod: int) -> LakeType:
-    if typmod < _TYPMOD_HEADER:
-        return _WIDE_NUMERIC  # numeric without limits: up to 131072 digits before the point, 16383 behind
+    if typmod < _TYPMOD_HEADER:  # without limits: up to 131072 digits before the point, 16383 behind
+        return _decimal("numeric", MAX_PRECISION, FREE_SCALE)
     precision = (typmod - _TYPMOD_HEADER) >> 16 & 0xFFFF
     scale = ((typmod - _TYPMOD_HEADER) & 0x7FF ^ 1024) - 1024  # eleven bits, signed
-    if precision > MAX_PRECISION or not 0 <= scale <= precision:
-        return _WIDE_NUMERIC
-    return LakeType("numeric", pa.decimal128(precision, scale), f"decimal({precision},{scale})")
+    if scale < 0:  # numeric(5,-2): hundreds, seven digits of them
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)  # numeric(2,4): at most 0.0099
+    if precision > MAX_PRECISION:
+        return _as_text(_decimal("numeric", MAX_PRECISION, 0))
+    return _decimal("numeric", precision, scale)
+
+
+def _decimal(pg: str, precision: int, scale: int) -> LakeType:
+    return LakeType(pg, pa.decimal128(precision, scale), f"decimal({precision},{scale})")
+
+
+def _as_text(kind: LakeType) -> LakeType:
+    return LakeType(kind.pg, pa.large_string(), "varchar")
+
+
+def _listed(kind: LakeType, base: BaseType) -> LakeType:
+    delimiter = ";" if base.oid == _BOX else ","
+    for _ in range(base.dims):
+        kind = LakeType("array", pa.list_(pa.field("element", kind.arrow)), "list", kind, delimiter)
+    return kind
+
+
+def _turned(kind: LakeType, wish: str, column: Column, asked: str) -> LakeType:
+    """A type that is no list, turned into what the user asks for."""
+    decimal = _DECIMAL.fullmatch(wish)
+    sort = "decimal(p,s)" if decimal else wish
+    if sort == "varchar":
+        return _as_text(kind)
+    if sort not in _MAY_BE:
+        raise _refused(column, asked, "Headwater knows no such type")
+    if kind.pg not in _MAY_BE[sort]:
+        raise _refused(column, asked, "its type is not of that sort")
+    if decimal:
+        precision, scale = int(decimal[1]), int(decimal[2] or 0)
+        if not (1 <= precision <= MAX_PRECISION and scale <= precision):
+            raise _refused(column, asked, f"a decimal has at most {MAX_PRECISION} digits")
+        return _decimal(kind.pg, precision, scale)
+    return LakeType(kind.pg, *((pa.float64(), "float64") if sort == "double" else (pa.large_string(), "json")))
+
+
+def _refused(column: Column, asked: str, why: str) -> ConfigError:
+    base = _base(column)
+    spelled, brackets = f" ({base.name})" if base.name else "", "[]" * base.dims
+    numbers = f"for a number decimal(p,s){brackets} or double{brackets}"
+    return ConfigError(
+        f"column {column.name!r}{spelled} cannot be {asked!r} in the lake: {why}",
+        hint=f"under `types:` ask for varchar, {numbers}, for text json{brackets}",
+    )

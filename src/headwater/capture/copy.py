@@ -1,15 +1,17 @@
 """Reading the first copy: a table cut into ranges of pages, each read by ADBC as Arrow in an exported snapshot.
 
 Most types come in PostgreSQL's binary form and need no work. The exceptions were measured or are exactness:
-numeric comes as text, because the server prints it faster than ADBC does; a type that travels as text is printed by
-its output function, as pgoutput does (`::text` would add a netmask to an inet and take the padding off a char).
+numeric comes as text, because the server prints it faster than ADBC does; arrays, what travels as text, and what the
+user wants in another type are printed by their output function, as pgoutput does, and read by the same `decode`
+(`::text` would add a netmask to an inet and take the padding off a char).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import adbc_driver_postgresql.dbapi as adbc
 import numpy as np
@@ -19,8 +21,9 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headwater.change import Column, Relation, TableName
-from headwater.decode import TEXT_SETTINGS, TIMESTAMP_END, Bad, Decoded, decode
+from headwater.decode import TEXT_SETTINGS, Bad, Decoded, decode
 from headwater.errors import TableError, Unreachable
+from headwater.moments import INFINITE_DAY, INFINITE_US
 from headwater.state.connect import connect
 from headwater.types import LakeType, lake_type
 
@@ -43,32 +46,15 @@ class Range:
 
 def ranges(conn: psycopg.Connection, oid: int, pages: int) -> list[Range]:
     """Cut a table, or the leaves of a partitioned one, into ranges of about `pages` pages; at least one per leaf."""
-    found = conn.execute(_LEAVES, {"oid": oid}).fetchall()
-    for _, schema, name, kind, _, _ in found:
-        if kind not in "rp":
-            raise TableError(
-                f"{TableName(schema, name)} is not an ordinary table (relkind {kind!r})",
-                hint="only ordinary and partitioned tables can be copied: remove it from the group",
-            )
-    if not found:
-        raise TableError(f"no table has the OID {oid} any more", hint="it was dropped: remove it from the group")
-    return [
-        part
-        for leaf, schema, name, kind, size, density in found
-        if kind == "r"
-        for part in _cut(Range(leaf, TableName(schema, name), 0, size, None), density, pages)
-    ]
+    return [part for leaf in _leaves(conn, oid) for part in _cut(leaf, pages)]
 
 
 def balanced(conn: psycopg.Connection, oid: int, cores: int) -> list[Range]:
     """Cut a table so that every core has something to do, none waits long at the end, and no task reads too much."""
-    parts = ranges(conn, oid, _MOST_PAGES)
-    if len(parts) >= 4 * cores:
-        return parts
-    (size,) = conn.execute("SELECT pg_relation_size(%s) / current_setting('block_size')::int", (oid,)).fetchone() or (
-        0,
-    )
-    return ranges(conn, oid, min(max(size // (4 * cores), _FEWEST_PAGES), _MOST_PAGES))
+    leaves = _leaves(conn, oid)
+    share = sum(leaf.pages for leaf in leaves) // (4 * cores)
+    pages = min(max(share, _FEWEST_PAGES), _MOST_PAGES)
+    return [part for leaf in leaves for part in _cut(leaf, pages)]
 
 
 @contextmanager
@@ -78,6 +64,15 @@ def showing(url: str, snapshot: str) -> Iterator[psycopg.Connection]:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
         yield connection
+
+
+class _Leaf(NamedTuple):
+    """A table with rows of its own."""
+
+    oid: int
+    table: TableName
+    pages: int
+    density: float | None  # rows a page, as the statistics have it
 
 
 _LEAVES = """
@@ -90,23 +85,52 @@ ORDER BY c.oid
 """
 
 
-def _cut(whole: Range, density: float | None, pages: int) -> Iterator[Range]:
-    size = whole.end_page or 0
-    for first in range(0, max(size, 1), pages):
-        end = min(first + pages, size)
-        rows = None if density is None else round((end - first) * density)
+def _leaves(conn: psycopg.Connection, oid: int) -> list[_Leaf]:
+    found = conn.execute(_LEAVES, {"oid": oid}).fetchall()
+    for _, schema, name, kind, _, _ in found:
+        if kind not in "rp":
+            raise TableError(
+                f"{TableName(schema, name)} is not an ordinary table (relkind {kind!r})",
+                hint="only ordinary and partitioned tables can be copied: remove it from the group",
+            )
+    if not found:
+        raise TableError(f"no table has the OID {oid} any more", hint="it was dropped: remove it from the group")
+    return [
+        _Leaf(leaf, TableName(schema, name), pages, density)
+        for leaf, schema, name, kind, pages, density in found
+        if kind == "r"
+    ]
+
+
+def _cut(leaf: _Leaf, pages: int) -> Iterator[Range]:
+    for first in range(0, max(leaf.pages, 1), pages):
+        end = min(first + pages, leaf.pages)
+        rows = None if leaf.density is None else round((end - first) * leaf.density)
         # Pages may be added meanwhile, and VACUUM may not have counted the newest: the last range is open.
-        yield Range(whole.oid, whole.table, first, end if end < size else None, rows)
+        yield Range(leaf.oid, leaf.table, first, end if end < leaf.pages else None, rows)
 
 
-def read_range(url: str, snapshot: str, relation: Relation, part: Range) -> Iterator[pa.RecordBatch]:
-    """The rows of a range as the exported snapshot sees them, in exactly the Arrow types of `lake_type`."""
-    for batch in read_expressions(url, snapshot, part, [_expression(column) for column in relation.columns]):
-        yield _conform(batch, relation)
+def read_range(
+    url: str,
+    snapshot: str,
+    relation: Relation,
+    part: Range,
+    kinds: Sequence[LakeType],
+    where: str | None = None,
+    extra: Sequence[sql.Composable] = (),
+) -> Iterator[tuple[pa.RecordBatch, dict[int, tuple[Bad, ...]]]]:
+    """The rows of a range as the exported snapshot sees them, in exactly the Arrow types of `kinds`.
+
+    Beside each batch, by the column's index, the values its types cannot hold; in the batch these are null.
+    `where` is a condition in SQL that rows must meet. What `extra` expressions give comes after the relation's columns.
+    """
+    read = [_Read.of(column, kind) for column, kind in zip(relation.columns, kinds, strict=True)]
+    for batch in read_expressions(url, snapshot, part, [*(each.expression for each in read), *extra], where):
+        yield _conform(batch, read)
 
 
 def read_expressions(
-    url: str, snapshot: str, part: Range, expressions: Sequence[sql.Composable]
+    url: str, snapshot: str, part: Range, expressions: Sequence[sql.Composable], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """What PostgreSQL makes of these expressions for the rows of a range, as ADBC returns it."""
     with _translated(part.table), adbc.connect(url, autocommit=True) as conn, conn.cursor() as cursor:
@@ -117,7 +141,7 @@ def read_expressions(
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute(_text(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot)))
         _hold(cursor, part)
-        cursor.execute(_select(expressions, part))
+        cursor.execute(_select(expressions, part, where))
         yield from cursor.fetch_record_batch()
 
 
@@ -138,7 +162,7 @@ def _hold(cursor: adbc.Cursor, part: Range) -> None:
         raise TableError(f"{part.table} was rewritten or renamed while it was being copied", hint="copy it again")
 
 
-def _select(expressions: Sequence[sql.Composable], part: Range) -> str:
+def _select(expressions: Sequence[sql.Composable], part: Range, where: str | None) -> str:
     query = sql.SQL("SELECT {} FROM ONLY {} WHERE ctid >= {}::tid").format(
         sql.SQL(", ").join(expressions),
         sql.Identifier(*part.table),
@@ -146,16 +170,9 @@ def _select(expressions: Sequence[sql.Composable], part: Range) -> str:
     )
     if part.end_page is not None:
         query += sql.SQL(" AND ctid < {}::tid").format(f"({part.end_page},0)")
+    if where is not None:
+        query += sql.SQL(f" AND ({where})")  # as the catalog spells a publication's row filter
     return _text(query)
-
-
-def _expression(column: Column) -> sql.Composable:
-    name, kind = sql.Identifier(column.name), lake_type(column.type_oid, column.typmod)
-    if kind.pg == "numeric":
-        return sql.SQL("{}::text").format(name)
-    if kind.as_text:
-        return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(name)
-    return name
 
 
 def _text(query: sql.Composable) -> str:
@@ -184,74 +201,80 @@ def _unreachable(table: TableName, exc: Exception) -> Unreachable:
     return Unreachable(f"the source went away while {table} was being copied: {exc}", hint="it is tried again")
 
 
-# From what ADBC returns to exactly what `lake_type` promises ---------------------------------------------------------
+# From what ADBC returns to exactly the types that were asked for ------------------------------------------------------
+
+_BINARY = (  # what ADBC reads in binary
+    *("boolean", "smallint", "integer", "bigint", "real", "double precision", "bytea", "uuid", "json", "jsonb"),
+    *("text", "character", "character varying", "date", "time", "timestamp", "timestamptz"),
+)
 
 
-def _conform(batch: pa.RecordBatch, relation: Relation) -> pa.RecordBatch:
-    kinds = [lake_type(column.type_oid, column.typmod) for column in relation.columns]
-    arrays = [
-        _exact(array, kind).intact(column.name)
-        for array, kind, column in zip(batch.columns, kinds, relation.columns, strict=True)
-    ]
-    schema = pa.schema(
-        [pa.field(column.name, kind.arrow) for column, kind in zip(relation.columns, kinds, strict=True)]
-    )
-    return pa.record_batch(arrays, schema=schema)
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How a column is read: what PostgreSQL is asked for, in binary or printed, and the type to make of it."""
+
+    name: str
+    kind: LakeType
+    printed: bool
+    expression: sql.Composable
+
+    @classmethod
+    def of(cls, column: Column, kind: LakeType) -> _Read:
+        name = sql.Identifier(column.name)
+        if kind.pg in _BINARY and kind == lake_type(column):
+            return cls(column.name, kind, False, name)
+        if kind.pg == "numeric":
+            return cls(column.name, kind, True, sql.SQL("{}::text").format(name))
+        text = sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END")
+        return cls(column.name, kind, True, text.format(name))
+
+    def exact(self, array: pa.Array) -> Decoded:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage  # uuid and json
+        if self.printed or pa.types.is_large_string(self.kind.arrow):
+            return decode(array, self.kind)
+        if pa.types.is_date(self.kind.arrow) or pa.types.is_timestamp(self.kind.arrow):
+            return _moments(array, self.kind)
+        return Decoded(array.cast(self.kind.arrow))
 
 
-def _exact(array: pa.Array, kind: LakeType) -> Decoded:
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage  # uuid and json
-    if pa.types.is_decimal(kind.arrow):
-        return decode(array, kind)
-    check = _CHECKS.get(kind.pg)
-    return check(array) if check else Decoded(array.cast(kind.arrow))
+def _conform(batch: pa.RecordBatch, read: Sequence[_Read]) -> tuple[pa.RecordBatch, dict[int, tuple[Bad, ...]]]:
+    found = [each.exact(array) for each, array in zip(read, batch.columns, strict=False)]
+    extra = batch.columns[len(read) :]
+    names = [*(each.name for each in read), *(f"extra{index}" for index in range(len(extra)))]
+    bad = {index: decoded.bad for index, decoded in enumerate(found) if decoded.bad}
+    return pa.record_batch([*(decoded.array for decoded in found), *extra], names), bad
 
 
 # ADBC moves dates from PostgreSQL's epoch to Arrow's without a look: infinity, and the last thirty years of
 # timestamp, wrap around to before the earliest moment PostgreSQL knows, 4714-11-24 BC.
 _EPOCH_DAYS = 10_957
-_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
 _FIRST_DAY = -2_440_588
+_DAY_US = 86_400_000_000
 
 
-def _date(array: pa.Array) -> Decoded:
-    return _within(
-        array, pa.int32(), _FIRST_DAY, 2**31 - 1, lambda days: _infinity(_wrapped(days - _EPOCH_DAYS, 32), 32)
-    )
-
-
-def _timestamp(array: pa.Array) -> Decoded:
-    def printed(moment: int) -> str:
-        since_2000 = _wrapped(moment - _EPOCH_US, 64)
-        seconds, fraction = divmod(since_2000 + _EPOCH_US, 1_000_000)
-        return _infinity(since_2000, 64) or f"{np.datetime64(seconds, 's')}.{fraction:06}".replace("T", " ")
-
-    return _within(array, pa.int64(), _FIRST_DAY * 86_400_000_000, TIMESTAMP_END, printed)
-
-
-def _time(array: pa.Array) -> Decoded:
-    return _within(array, pa.int64(), 0, 86_400_000_000, lambda _: "24:00:00")
-
-
-_CHECKS = {"date": _date, "timestamp": _timestamp, "timestamptz": _timestamp, "time": _time}
-
-
-def _within(array: pa.Array, storage: pa.DataType, first: int, end: int, printed: Callable[[int], str]) -> Decoded:
-    """Values from `first` up to `end` stand; the others are bad, and `printed` says how PostgreSQL prints them."""
-    numbers = array.view(storage)
+def _moments(array: pa.Array, kind: LakeType) -> Decoded:
+    """Dates and timestamps with infinity as DuckDB's number for it; moments that wrapped around are bad."""
+    days = pa.types.is_date(kind.arrow)
+    unit, end = (1, INFINITE_DAY) if days else (_DAY_US, INFINITE_US)
+    numbers = array.view(pa.int32() if days else pa.int64())
     bounds = pc.min_max(numbers).as_py()
-    if bounds["min"] is None or (first <= bounds["min"] and bounds["max"] < end):
+    if bounds["min"] is None or (bounds["min"] >= _FIRST_DAY * unit and bounds["max"] < end):
         return Decoded(array)
-    outside = pc.fill_null(pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end)), False)
-    rows = np.flatnonzero(outside.to_numpy(zero_copy_only=False)).tolist()
-    bad = tuple(Bad(row, printed(numbers[row].as_py())) for row in rows)
-    return Decoded(pc.if_else(outside, pa.scalar(None, array.type), array), bad)
+    moments = pc.fill_null(numbers, 0).to_numpy().copy()
+    edge = np.iinfo(moments.dtype)
+    since_2000 = moments - moments.dtype.type(_EPOCH_DAYS * unit)  # wraps back
+    future, past = since_2000 == edge.max, since_2000 == edge.min
+    wrapped = ((moments < _FIRST_DAY * unit) | (moments == end)) & ~(future | past)
+    moments[future], moments[past] = end, -end
+    bad = tuple(Bad(int(row), _printed(int(since_2000[row]), kind)) for row in np.flatnonzero(wrapped))
+    found = pa.array(moments, mask=wrapped | numbers.is_null().to_numpy(zero_copy_only=False))
+    return Decoded(found.view(array.type), bad)
 
 
-def _wrapped(number: int, bits: int) -> int:
-    return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-
-
-def _infinity(number: int, bits: int) -> str:
-    return {(1 << bits - 1) - 1: "infinity", -1 << bits - 1: "-infinity"}.get(number, "")
+def _printed(since_2000: int, kind: LakeType) -> str:
+    """A timestamp of the last thirty years, as PostgreSQL prints it."""
+    seconds, fraction = divmod(since_2000 + _EPOCH_DAYS * _DAY_US, 1_000_000)
+    clock = f"{np.datetime64(seconds, 's')}".replace("T", " ")
+    zone = "+00" if kind.pg == "timestamptz" else ""
+    return clock + f".{fraction:06}".rstrip("0").rstrip(".") + zone
