@@ -14,6 +14,7 @@ __all__ = ["FAILPOINTS", "hit"]
 
 FAILPOINTS = {
     "capture.read": "a transaction was read from the slot, nothing is on disk",
+    "capture.streamed": "a file of a transaction in progress is on disk, not registered",
     "capture.written": "the segment file is on disk, not registered",
     "capture.registered": "the segment is registered, the slot not confirmed",
     "capture.confirmed": "the slot was told",

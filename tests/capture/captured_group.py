@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.capture import Source, prepare, run_capture
-from headwater.change import Lsn, TableName
+from headwater.change import Lsn, Relation, TableName
 from headwater.log import Log
 from headwater.state import State
 
@@ -31,6 +33,7 @@ class Captured:
     table: str
     old: tuple[str | None, ...] | None
     new: tuple[str | None, ...] | None
+    relation: Relation
 
 
 @dataclass
@@ -71,8 +74,8 @@ class Group:
             stop.set()
             thread.join(60)
             assert not thread.is_alive()
-        if failure:
-            raise failure[0]
+            if failure:
+                raise failure[0]
 
     def settle(self, seconds: float = 30) -> Lsn:
         """Wait until everything committed so far is in the log."""
@@ -85,35 +88,45 @@ class Group:
             time.sleep(0.02)
         return lsn
 
+    def staged(self) -> Iterator[pa.Table]:
+        """Every segment's rows as a reader must take them."""
+        for segment in self.log.read(Lsn(0)).segments:
+            table = pq.read_table(segment.path)
+            if segment.commit is not None:
+                assert pc.unique(table["commit_lsn"]).to_pylist() == [0]
+                for name, value in zip(("commit_lsn", "commit_ts"), segment.commit, strict=True):
+                    fact = pa.scalar(value.value if isinstance(value, Lsn) else value, table.schema.field(name).type)
+                    at = table.schema.get_field_index(name)
+                    table = table.set_column(at, name, pa.repeat(fact, table.num_rows))
+                aborted = pa.array(segment.aborted, pa.int64())
+                table = table.filter(pc.invert(pc.is_in(table["xid"], value_set=aborted)))
+            assert table.num_rows == segment.rows == sum(part.rows for part in segment.parts)
+            yield table
+
     def messages(self) -> list[tuple[int, int, bytes]]:
         """(commit_lsn, seq, message) of everything in the log, in commit order."""
-        tables = [pq.read_table(segment.path) for segment in self.log.read(Lsn(0)).segments]
+        names = ("commit_lsn", "seq", "message")
         return sorted(
-            row
-            for table in tables
-            for row in zip(*(table[name].to_pylist() for name in ("commit_lsn", "seq", "message")), strict=True)
+            row for table in self.staged() for row in zip(*(table[name].to_pylist() for name in names), strict=True)
         )
 
     def rows(self) -> list[Captured]:
         """Everything in the log, in commit order."""
-        batch = self.log.read(Lsn(0))
-        names = self.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
+        tables = list(self.staged())
+        ids = {id for table in tables for id in pc.unique(table["relation"]).to_pylist()}
+        relations = self.log.relations(ids)
         found = []
-        for segment in batch.segments:
-            for row in pq.read_table(segment.path).to_pylist():
+        for table in tables:
+            for row in table.to_pylist():
+                relation = relations[row["relation"]]
                 old, new = _tuples(row["message"])
-                found.append(
-                    Captured(
-                        row["commit_lsn"],
-                        row["seq"],
-                        row["xid"],
-                        chr(row["op"]),
-                        str(names[row["relation"]].table),
-                        old,
-                        new,
-                    )
-                )
+                place = row["commit_lsn"], row["seq"], row["xid"]
+                found.append(Captured(*place, chr(row["op"]), str(relation.table), old, new, relation))
         return sorted(found, key=lambda row: (row.commit_lsn, row.seq))
+
+    def files(self) -> list[Path]:
+        """Every segment file on disk."""
+        return sorted(self.folder.rglob("*.parquet"))
 
 
 def _tuples(message: bytes) -> tuple[tuple[str | None, ...] | None, tuple[str | None, ...] | None]:

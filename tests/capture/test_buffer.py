@@ -5,8 +5,10 @@ import struct
 import pyarrow as pa
 import pytest
 
-from headwater.capture.buffer import Buffer, columns
-from headwater.capture.pgoutput import Begin, Commit, ProtocolError
+from headwater.capture.buffer import Buffer, Chunk
+from headwater.capture.columns import Versions, chunk_columns, cut_columns
+from headwater.capture.pgoutput import Begin, Commit, ProtocolError, StreamAbort, StreamCommit, StreamStart
+from headwater.capture.streams import Streamed, Streams, cut
 from headwater.change import Lsn, Relation, TableName
 
 
@@ -19,6 +21,11 @@ def add(buffer: Buffer, *oids: int) -> None:
 
 def shape(oid: int, id: int = 0) -> Relation:
     return Relation(id, oid, TableName("public", f"t{oid}"), "d", ())
+
+
+def columns(chunk: Chunk, versions: Versions) -> dict[str, pa.Array]:
+    """A relation's id is known to the test already."""
+    return chunk_columns(chunk, dict(versions), lambda told, _: told.id)
 
 
 def as_rows(table: dict[str, pa.Array]) -> list[tuple[int, int, int]]:
@@ -73,7 +80,6 @@ def test_a_relation_that_changes_on_the_way_counts_from_there() -> None:
     buffer.begin(Begin(Lsn(20), 0, 1))
     add(buffer, 7)
     buffer.relation(shape(7, id=71))
-    buffer.relation(shape(7, id=71))
     add(buffer, 7, 8)
     buffer.relation(shape(8, id=81))
     buffer.commit(Commit(Lsn(20), Lsn(25)))
@@ -93,3 +99,113 @@ def test_a_stream_that_contradicts_itself_is_refused() -> None:
     buffer.commit(Commit(Lsn(60), Lsn(65)))
     with pytest.raises(ProtocolError, match="relation 9 came before"):
         columns(buffer.take_whole(), {})
+
+
+def test_a_relation_is_described_where_a_row_first_uses_it() -> None:
+    buffer = Buffer(Lsn(10))
+    buffer.begin(Begin(Lsn(20), 0, 1))
+    buffer.relation(shape(7, id=71))
+    buffer.relation(shape(8, id=81))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(20), Lsn(25)))
+    buffer.begin(Begin(Lsn(30), 0, 2))
+    add(buffer, 7, 8)
+    buffer.commit(Commit(Lsn(30), Lsn(35)))
+    versions: Versions = {}
+    chunk_columns(buffer.take_whole(), versions, lambda told, row: told.id * 100 + row)
+    assert versions == {7: 7100, 8: 8102}
+
+
+def stream(streamed: Streamed, *rows: tuple[int, int]) -> None:
+    """Rows of (xid, oid)."""
+    for xid, oid in rows:
+        message = b"I" + struct.pack("!II", xid, oid) + b"N%d" % oid
+        streamed.messages += message
+        streamed.sizes.append(len(message))
+
+
+def opened(streams: Streams, xid: int) -> Streamed:
+    streams.start(StreamStart(xid, first=True))
+    assert streams.inside is not None
+    streamed = streams.inside
+    streams.stop()
+    return streamed
+
+
+def test_a_streamed_row_loses_its_xid_and_keeps_the_rest() -> None:
+    streamed = Streamed(1)
+    streamed.relation(shape(7, id=71))
+    stream(streamed, (1, 7), (2, 7))
+    streamed.truncate(b"T" + struct.pack("!IIBII", 3, 2, 0, 7, 8), (7, 8))
+    streamed.relation(shape(8, id=81))
+    rows = cut_columns(cut(streamed.take()), {8: 80}, lambda told, _: told.id)
+    insert, truncate = b"I\0\0\0\x07N7", b"T" + struct.pack("!IBII", 2, 0, 7, 8)
+    assert rows["message"].to_pylist() == [insert, insert, truncate, truncate]
+    assert rows["xid"].to_pylist() == [1, 2, 3, 3]
+    assert as_rows(rows) == [(0, 0, 71), (0, 1, 71), (0, 2, 71), (0, 3, 80)]
+
+
+def test_rows_of_a_subtransaction_that_is_aborted_in_memory_are_dropped() -> None:
+    streams = Streams()
+    streamed = opened(streams, 1)
+    stream(streamed, (1, 7), (2, 7))
+    streamed.relation(shape(8, id=81))
+    stream(streamed, (2, 8), (3, 8))
+    assert streams.abort(StreamAbort(1, 2)) is None
+    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, lambda told, _: told.id)) == [(0, 0, 70), (0, 3, 81)]
+    assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == []
+    stream(streamed, (1, 7))
+    assert streams.abort(StreamAbort(1, 3)) is None  # a row of it was handed on
+    assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == [3]
+    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, lambda told, _: told.id)) == [(0, 4, 70)]
+
+
+def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -> None:
+    buffer, streams = Buffer(Lsn(10)), Streams()
+    buffer.begin(Begin(Lsn(20), 0, 5))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(20), Lsn(25)))
+    streamed = opened(streams, 1)
+    streamed.relation(shape(7, id=71))
+    stream(streamed, (1, 7), (2, 7), (1, 7))
+    streams.abort(StreamAbort(1, 2))
+    commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
+    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows)
+    buffer.begin(Begin(Lsn(40), 0, 6))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(40), Lsn(45)))
+    rows = columns(buffer.take_whole(), {7: 70})
+    assert as_rows(rows) == [(20, 0, 70), (30, 0, 71), (30, 1, 71), (40, 0, 71)]  # the server told it for all
+    assert rows["xid"].to_pylist() == [5, 1, 1, 6]
+    assert streams.size == 0
+
+
+def test_what_is_left_of_a_streamed_transaction_may_be_nothing() -> None:
+    buffer, streams = Buffer(Lsn(10)), Streams()
+    streamed = opened(streams, 1)
+    streamed.relation(shape(7, id=71))
+    stream(streamed, (2, 7))
+    streams.abort(StreamAbort(1, 2))
+    commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
+    assert not buffer.adopt(commit, cut(streams.commit(commit).take()).rows)
+    assert buffer.position == Lsn(35)
+    buffer.begin(Begin(Lsn(40), 0, 6))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(40), Lsn(45)))
+    assert as_rows(columns(buffer.take_whole(), {})) == [(40, 0, 71)]  # its relation counts all the same
+
+
+def test_a_whole_transaction_that_is_aborted_is_forgotten() -> None:
+    streams = Streams()
+    one, two = opened(streams, 1), opened(streams, 2)
+    stream(one, (1, 7))
+    stream(two, (2, 7), (2, 7))
+    assert streams.largest() is two
+    assert streams.abort(StreamAbort(2, 2)) is two
+    assert streams.largest() is one
+    with pytest.raises(ProtocolError, match="transaction 2 ends"):
+        streams.commit(StreamCommit(2, Lsn(20), Lsn(25), 0))
+    with pytest.raises(ProtocolError, match="block of transaction 1"):
+        streams.start(StreamStart(1, first=True))
+    with pytest.raises(ProtocolError, match="block of transaction 3"):
+        streams.start(StreamStart(3, first=False))

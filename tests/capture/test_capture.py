@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from captured_group import Group
 
+from headwater.capture import run as running
+from headwater.capture.pending import has_pending_changes
 from headwater.capture.source import slot_of
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct, SlotLost
@@ -132,6 +134,37 @@ def test_a_change_of_shape_inside_a_transaction_makes_a_new_relation_version(gro
         group.settle()
     assert [row.new for row in group.rows()] == [("1", "a"), ("2", "b", "7")]
     assert group.state.query("SELECT count(*) FROM headwater.relations") == [(2,)]
+
+
+def test_a_relation_version_begins_at_the_commit_of_the_very_transaction_that_told_it(group: Group) -> None:
+    orders(group)
+    group.prepare("orders")
+    for number in range(3):  # all of them before capture begins: they come in one chunk
+        run(group.url, f"INSERT INTO orders (id) VALUES ({number})")
+        run(group.url, f"ALTER TABLE orders ADD COLUMN extra_{number} int")
+    run(group.url, "INSERT INTO orders (id) VALUES (9)", "INSERT INTO orders (id) VALUES (10)")
+    with group.capturing():
+        group.settle()
+    rows = group.rows()
+    assert [len(row.relation.columns) for row in rows] == [2, 3, 4, 5, 5]
+    versions = dict(group.state.query("SELECT id, lsn FROM headwater.relations"))
+    assert versions == {row.relation.id: Lsn(row.commit_lsn) for row in rows}
+
+
+def test_whether_a_slot_holds_changes_is_told_without_reading_it(group: Group) -> None:
+    orders(group, "CREATE TABLE unrelated (id int)")
+    begin = group.prepare("orders")
+    names = "headwater_shop", "headwater_shop"
+    run(group.url, "INSERT INTO unrelated VALUES (1)")
+    with connect(group.url) as connection:
+        (between,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (Lsn(0),)
+        run(group.url, "INSERT INTO orders SELECT n FROM generate_series(1, 5000) n")
+        (end,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (Lsn(0),)
+    assert [has_pending_changes(group.url, *names, at) for at in (begin, between, end)] == [False, False, True]
+    with group.capturing():
+        group.settle()
+        assert has_pending_changes(group.url, *names, end) is None  # somebody reads it
+    assert has_pending_changes(group.url, *names, end) is False
 
 
 def test_a_reconnect_does_not_make_new_relation_versions(group: Group) -> None:
@@ -282,6 +315,25 @@ def test_capture_waits_for_a_reader_that_still_holds_the_slot(group: Group, capl
         predecessor.settle()
         with group.capturing():
             _until(lambda: "still in use" in caplog.text)
+            gone.set()
+            run(group.url, "INSERT INTO orders VALUES (1, 'a')")
+            group.settle()
+    assert [row.new for row in group.rows()] == [("1", "a")]
+    predecessor.state.close()
+
+
+def test_a_reader_that_does_not_end_is_waited_for_and_not_an_error(
+    group: Group, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_PREDECESSOR", 0.1)
+    orders(group)
+    group.prepare("orders")
+    predecessor = Group.opened(group.url, group.folder)
+    with predecessor.capturing() as gone:
+        predecessor.settle()
+        with group.capturing():
+            _until(lambda: "slot 'headwater_shop' is in use" in caplog.text)
+            assert _error(group) is None
             gone.set()
             run(group.url, "INSERT INTO orders VALUES (1, 'a')")
             group.settle()

@@ -17,6 +17,8 @@ import psycopg
 import pytest
 from captured_group import Group
 
+from headwater.capture.slot import ROLL_BYTES
+from headwater.change import Lsn
 from headwater.testing.postgres import EmbeddedPostgres
 
 WITNESS = "SELECT data FROM pg_logical_slot_peek_binary_changes('witness', NULL, NULL, {options})"
@@ -86,10 +88,29 @@ def process(group: Group, failpoint: str = "", roll_bytes: int = 50_000) -> Iter
             child.kill()
 
 
-@pytest.mark.parametrize("failpoint", ["capture.read", "capture.written", "capture.registered", "capture.confirmed"])
-def test_capture_killed_at_a_step_loses_and_doubles_nothing(witnessed: Group, failpoint: str) -> None:
+def stream_large_ones(url: str) -> None:
+    """The server sends every transaction that is larger than a roll while it is in progress."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "streaming"),
+    [
+        ("capture.read:2", False),
+        ("capture.written:2", False),
+        ("capture.registered:2", False),
+        ("capture.confirmed:2", False),
+        ("capture.streamed:2", True),
+        ("capture.streamed:5", True),
+        ("capture.registered:3", True),
+    ],
+)
+def test_capture_killed_at_a_step_loses_and_doubles_nothing(witnessed: Group, failpoint: str, streaming: bool) -> None:
+    if streaming:
+        stream_large_ones(witnessed.url)
     work(witnessed.url, range(10))
-    with process(witnessed, failpoint=f"{failpoint}:2") as child:
+    with process(witnessed, failpoint=failpoint) as child:
         for number in range(10, 200):
             work(witnessed.url, range(number, number + 1))
             if child.poll() is not None:
@@ -100,6 +121,9 @@ def test_capture_killed_at_a_step_loses_and_doubles_nothing(witnessed: Group, fa
         work(witnessed.url, range(200, 206))
         witnessed.settle()
     assert witnessed.messages() == witness(witnessed.url)
+    segments = witnessed.log.read(Lsn(0)).segments
+    assert len(witnessed.files()) == len(segments)
+    assert any(segment.commit is not None for segment in segments) == streaming
 
 
 def test_postgres_restarted_and_crashed_under_capture_loses_and_doubles_nothing(
@@ -122,7 +146,10 @@ def test_postgres_restarted_and_crashed_under_capture_loses_and_doubles_nothing(
     assert witnessed.messages() == witness(witnessed.url)
 
 
-def test_a_stream_that_is_cut_off_is_taken_up_again(witnessed: Group) -> None:
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stream_that_is_cut_off_is_taken_up_again(witnessed: Group, streaming: bool) -> None:
+    if streaming:
+        stream_large_ones(witnessed.url)
     with witnessed.capturing(roll_bytes=50_000):
         for number in range(3):
             work(witnessed.url, range(number * 10, number * 10 + 10))
@@ -144,3 +171,18 @@ def test_memory_does_not_grow_with_the_size_of_a_transaction(witnessed: Group) -
             out, _ = child.communicate(timeout=30)
             peaks.append(int(out) // 1024)
     assert peaks[1] < peaks[0] + 30, f"MiB: {peaks}"  # the transaction alone is 45 MiB of messages
+
+
+def test_a_million_rows_in_one_transaction_take_little_more_memory_than_fifty_thousand(witnessed: Group) -> None:
+    stream_large_ones(witnessed.url)
+    peaks = []
+    for first, last in ((1, 50_000), (100_001, 1_100_000)):
+        with process(witnessed, roll_bytes=ROLL_BYTES) as child:
+            with psycopg.connect(witnessed.url) as connection:
+                connection.execute(
+                    "INSERT INTO orders SELECT n, repeat('x', 100) FROM generate_series(%s::int, %s) n", (first, last)
+                )
+            witnessed.settle(120)
+            out, _ = child.communicate(timeout=30)
+            peaks.append(int(out) // 1024)
+    assert peaks[1] <= peaks[0] * 1.5, f"MiB: {peaks}"  # the transaction alone is 150 MiB of messages

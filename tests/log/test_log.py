@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 
-from headwater.change import Column, Lsn, Relation, TableName
-from headwater.errors import ConfigError, OperatorMustAct
+from headwater.change import BaseType, Column, Lsn, Relation, TableName
+from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log
 from headwater.state import State
@@ -156,6 +157,119 @@ def test_a_relation_gets_a_new_version_only_when_it_differs(log: Log, state: Sta
     assert again.relations([first.id, second.id]) == {first.id: first, second.id: second}
 
 
+def test_a_version_that_is_newest_only_later_is_not_used_for_an_earlier_commit(log: Log) -> None:
+    late = log.relation(relation(1, "id"), Lsn(300))
+    early = log.relation(relation(1, "id"), Lsn(200))
+    assert early.id > late.id
+    assert log.newest(1) == (Lsn(300), late)  # the order is by LSN first
+    assert log.relation(relation(1, "id"), Lsn(300)) == late
+
+
+def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Path) -> None:
+    columns = (
+        Column("id", 20, -1, True, attnum=1, base=BaseType(20, -1, 0, "bigint"), nullable=False),
+        Column(
+            "odd é", 1231, 655366, False, 3, BaseType(1700, 655366, 2, "numeric(10,2)[]"), True, "{}", volatile=True
+        ),
+        Column("gone", 99999, -1, False, 0, None, True, None),
+    )
+    full = Relation(0, 7, TableName("Sales", "t"), "i", columns, filenode=16384)
+    kept = log.relation(full, START)
+    again = Log(state, "shop", str(tmp_path / "log"))
+    (found,) = again.relations([kept.id]).values()
+    assert found == kept == replace(full, id=kept.id)
+    assert found.filenode == 16384
+    assert isinstance(found.columns[0].base, BaseType)
+    assert again.relation(replace(full, filenode=20000), Lsn(200)) == kept  # rewritten, but of the same shape
+    assert Log(state, "shop", str(tmp_path / "log")).relations([kept.id])[kept.id].filenode == 20000
+
+
+def test_shapes_seen_in_the_catalog_are_told_by_their_place(log: Log) -> None:
+    streamed = log.relation(relation(1, "id"), Lsn(200))
+    assert log.add_shape(relation(1, "id"), Lsn(300)) == streamed  # known already
+    second = log.add_shape(relation(1, "id", "name"), Lsn(300))
+    third = log.add_shape(relation(1, "id"), Lsn(400))
+    other = log.add_shape(relation(2, "id"), Lsn(300))
+    assert third.id > second.id > streamed.id
+    assert log.shapes([1, 2, 3], Lsn(0), Lsn(300)) == {}
+    assert log.shapes([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
+    assert log.shapes([1], Lsn(0), Lsn(900)) == {1: (Lsn(400), third)}
+    assert log.relation(relation(1, "id"), Lsn(400)) == third  # the stream goes on with it
+    assert log.newest(2) == (Lsn(300), other)
+    assert log.newest(3) is None
+
+
+def test_a_reserved_version_is_a_new_one_and_shows_when_it_is_used(log: Log, state: State) -> None:
+    first = log.relation(relation(1, "id"), START)
+    id = log.reserve()
+    assert id > first.id
+    assert state.query("SELECT count(*) FROM headwater.relations") == [(1,)]
+    assert log.relation(relation(1, "id"), Lsn(200), id) == replace(first, id=id)
+    assert log.newest(1) == (Lsn(200), replace(first, id=id))
+
+
+TS = datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
+
+
+def streamed(relations: list[int], xids: list[int]) -> dict[str, pa.Array]:
+    """Changes of a transaction in progress."""
+    return changes(relations, [0] * len(relations)) | {"xid": pa.array(xids, pa.int64())}
+
+
+def test_a_streamed_transaction_has_its_commit_and_its_aborted_parts_beside_its_files(log: Log, tmp_path: Path) -> None:
+    one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
+    files = [
+        log.stage(streamed([one, two, one], [7, 8, 9])),
+        log.stage(streamed([two, two], [8, 8])),
+        log.stage(streamed([one, two], [7, 7])),
+    ]
+    left, versions = log.leave_out(files, np.array([8, 99]))
+    assert versions == {one, two}
+    log.register(log.settle(left, Lsn(150), TS, {one: one, two: two}), START, Lsn(160))
+    first, second = log.read(START).segments
+    assert (first.commit, second.commit) == ((Lsn(150), TS), (Lsn(150), TS))
+    assert (first.aborted, second.aborted) == (frozenset({8}), frozenset())
+    assert (first.first_lsn, first.last_lsn, first.end_lsn) == (Lsn(150), Lsn(150), Lsn(160))
+    assert {part.relation_id: part.rows for part in first.parts} == {one: 2}  # of the other one all are aborted
+    assert {part.relation_id: part.rows for part in second.parts} == {one: 1, two: 1}
+    assert (first.rows, second.rows) == (2, 2)
+    assert {part.first_lsn for part in first.parts} == {Lsn(150)}
+    assert pq.read_table(first.path).num_rows == 3
+    assert len(list((tmp_path / "log").rglob("*.parquet"))) == 2  # that of which nothing was left is deleted
+
+
+def test_a_relation_version_that_turned_out_another_is_renamed_in_the_files(log: Log, tmp_path: Path) -> None:
+    one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
+    files = [log.stage(streamed([one, two, one], [7, 7, 7])), log.stage(streamed([two], [7]))]
+    new = log.relation(relation(1, "id", "name"), Lsn(150)).id
+    log.register(log.settle(files, Lsn(150), TS, {one: new, two: two}), START, Lsn(160))
+    first, second = log.read(START).segments
+    assert {part.relation_id: part.rows for part in first.parts} == {new: 2, two: 1}
+    assert pq.read_table(first.path)["relation"].to_pylist() == [new, new, two]
+    assert pq.read_table(first.path).schema.equals(SCHEMA)
+    assert [part.relation_id for part in second.parts] == [two]
+    assert len(list((tmp_path / "log").rglob("*.parquet"))) == 2
+
+
+def test_a_new_writer_sweeps_away_what_others_have_not_registered(log: Log, state: State, tmp_path: Path) -> None:
+    append(log, [100], 110)
+    version = log.relation(relation(1, "id"), START).id
+    late = log.stage(changes([version], [110]))
+    assert Log(state, "shop", str(tmp_path / "log")).sweep() == 1
+    with pytest.raises(Unreachable, match="was deleted before it was registered"):
+        log.register([late], Lsn(110), Lsn(120))
+    assert log.end() == Lsn(110)
+    (segment,) = log.read(START).segments
+    assert [Path(segment.path)] == list((tmp_path / "log").rglob("*.parquet"))
+    assert log.sweep() == 0
+
+
+def test_a_staged_file_that_is_not_wanted_is_discarded(log: Log, tmp_path: Path) -> None:
+    version = log.relation(relation(1, "id"), START).id
+    log.discard([log.stage(streamed([version], [7]))])
+    assert list((tmp_path / "log").rglob("*.parquet")) == []
+
+
 def test_a_second_writer_is_found_out(log: Log, state: State, tmp_path: Path) -> None:
     other = Log(state, "shop", str(tmp_path / "log"))
     append(other, [100], 110)
@@ -201,7 +315,8 @@ def test_a_log_may_live_in_an_object_store(state: State, object_store: str) -> N
     log = Log(state, "shop", f"{object_store}/log")
     append(log, [100], 110)
     version = log.relation(relation(1, "id"), START).id
-    log.stage(changes([version], [110]))
+    staged = log.stage(changes([version], [110]))
+    assert log.leave_out([staged], np.array([99]))[1] == {version}  # it can be read there
     (segment,) = log.read(START).segments
     assert segment.path.startswith(f"{object_store}/log/")
     assert pq.read_table(inside(segment.path), filesystem=filesystem(segment.path)).num_rows == 1

@@ -11,8 +11,10 @@ from headwater.state.connect import connect, translated
 
 __all__ = ["has_pending_changes"]
 
+# The kinds of messages, and of a commit its place: a transaction may have millions of messages.
 _PEEK = """
-    SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, 1, 'proto_version', '1', 'publication_names', %s)
+    SELECT DISTINCT substring(data, 1, CASE get_byte(data, 0) WHEN ascii('C') THEN 10 ELSE 1 END)
+    FROM pg_logical_slot_peek_binary_changes(%s, %s, 1, 'proto_version', '1', 'publication_names', %s)
 """
 
 

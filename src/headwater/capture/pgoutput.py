@@ -9,11 +9,30 @@ from typing import cast
 from headwater.change import Column, Identity, Lsn, Relation, TableName
 from headwater.errors import OperatorMustAct
 
-__all__ = ["Begin", "Change", "Commit", "Ignored", "Message", "ProtocolError", "Truncate", "decode", "relation"]
+__all__ = [
+    "XID_BYTES",
+    "Begin",
+    "Change",
+    "Commit",
+    "Ignored",
+    "Message",
+    "ProtocolError",
+    "StreamAbort",
+    "StreamCommit",
+    "StreamStart",
+    "StreamStop",
+    "Truncate",
+    "decode",
+    "decode_streamed",
+    "relation",
+]
+
+XID_BYTES = 4  # inside a stream block most messages carry their subtransaction's xid after the tag
 
 _EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000, everybody else from 1970
 _BEGIN = struct.Struct("!QqI")
 _COMMIT = struct.Struct("!BQQq")
+_STREAM_COMMIT = struct.Struct("!IBQQq")
 
 
 class ProtocolError(OperatorMustAct):
@@ -53,7 +72,44 @@ class Ignored:
     kind: str
 
 
-Message = Begin | Commit | Relation | Change | Truncate | Ignored
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """What follows, up to StreamStop, is of this transaction, which is still in progress."""
+
+    xid: int
+    first: bool  # the transaction was not heard of before
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """The block is over; the transaction is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """A streamed transaction has committed."""
+
+    xid: int
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_ts: int  # microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A streamed transaction is rolled back, or one of its subtransactions is."""
+
+    xid: int
+    subxid: int
+
+    @property
+    def whole(self) -> bool:
+        return self.xid == self.subxid
+
+
+Message = (
+    Begin | Commit | Relation | Change | Truncate | Ignored | StreamStart | StreamStop | StreamCommit | StreamAbort
+)
 
 
 def decode(message: bytes) -> Message:
@@ -76,11 +132,33 @@ def decode(message: bytes) -> Message:
                 return Truncate(struct.unpack_from(f"!{count}I", message, 6), bool(flags & 1), bool(flags & 2))
             case b"O" | b"Y" | b"M":
                 return Ignored(kind.decode())
+            case b"S" | b"E" | b"c" | b"A":
+                return _stream_message(kind, message)
     except (struct.error, IndexError, ValueError) as exc:
         raise ProtocolError(f"a pgoutput message of kind {kind!r} is cut short: {message[:40]!r}") from exc
     raise ProtocolError(
         f"unknown pgoutput message {kind!r}", hint="a newer headwater may know it; capture stops rather than skip it"
     )
+
+
+def decode_streamed(message: bytes) -> Message:
+    """What a message inside a stream block is about; its xid is not told."""
+    if message[:1] in (b"E", b"O"):
+        return decode(message)  # these two carry no xid
+    return decode(message[:1] + message[1 + XID_BYTES :])
+
+
+def _stream_message(kind: bytes, message: bytes) -> Message:
+    match kind:
+        case b"S":
+            xid, first = struct.unpack_from("!IB", message, 1)
+            return StreamStart(xid, bool(first))
+        case b"E":
+            return StreamStop()
+        case b"c":
+            xid, _, commit_lsn, end_lsn, clock = _STREAM_COMMIT.unpack_from(message, 1)
+            return StreamCommit(xid, Lsn(commit_lsn), Lsn(end_lsn), clock + _EPOCH_2000)
+    return StreamAbort(*struct.unpack_from("!II", message, 1))
 
 
 def relation(message: bytes) -> Relation:

@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+from headwater.capture.catalog import Catalog
 from headwater.capture.slot import ROLL_BYTES, Stream
 from headwater.capture.source import (
     Source,
@@ -19,8 +21,9 @@ from headwater.capture.source import (
     slot_of,
     strange_source,
 )
+from headwater.capture.staging import Staging
 from headwater.capture.wire import QueryFailed, Replication
-from headwater.capture.writer import Staging, Writer
+from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct, SlotLost, Unreachable
 from headwater.state import State
@@ -30,7 +33,7 @@ __all__ = ["prepare", "run_capture"]
 
 _BACKOFF = 0.5, 30.0  # seconds: the first wait, doubled up to the second
 _PREDECESSOR = 90.0  # seconds: wal_sender_timeout is 60 by default, then the server gives a dead reader up
-_SLOT_IN_USE, _NOT_IN_STATE, _FILE_GONE = "55006", "55000", "58P01"
+_SLOT_IN_USE, _NOT_IN_STATE, _FILE_GONE, _INTERNAL = "55006", "55000", "58P01", "XX"
 _logger = logging.getLogger("headwater.capture")
 
 
@@ -57,11 +60,12 @@ def run_capture(
     What is unreachable is tried again for ever; OperatorMustAct is noted in the state and raised.
     """
     wait = _BACKOFF[0]
+    session = _Session(source_url, state, log, group, stop, roll_bytes)
     while not stop.is_set():
         begun, before = time.monotonic(), None
         try:
             before = log.end()
-            _session(source_url, state, log, group, stop, roll_bytes)
+            session.run()
         except Unreachable as exc:
             if time.monotonic() - begun > _BACKOFF[1] or _moved(log, before):
                 wait = _BACKOFF[0]
@@ -69,23 +73,67 @@ def run_capture(
             stop.wait(wait)
             wait = min(wait * 2, _BACKOFF[1])
         except OperatorMustAct as exc:
+            if session.in_progress and isinstance(exc, QueryFailed) and exc.sqlstate.startswith(_INTERNAL):
+                # PostgreSQL 16 and 18 cannot decode every transaction before its end: one that rolls back ALTER TABLE
+                # to a savepoint and then alters the same table again ends in "could not map filenumber".
+                _logger.warning("group %r: %s; transactions are now read after their commit", group, exc.message)
+                session = replace(session, in_progress=False)
+                continue
             with suppress(Unreachable):
                 state.record_error(group, "capture", exc.message)
             raise
 
 
-def _session(
-    source_url: str, state: State, log: Staging[Any], group: str, stop: threading.Event, roll_bytes: int
-) -> None:
-    with closing(Replication(source_url, f"headwater capture {group}")) as connection:
-        captured = _start(connection, source_url, state, group, stop)
-        if captured is None:
-            return
-        state.record_error(group, "capture", None)
-        writer = Writer(state, log, group, captured)
-        writer.start()
-        with closing(writer):
-            Stream(connection, writer, roll_bytes).run(stop)
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """One connection after the other, each going on where the log ends."""
+
+    source_url: str
+    state: State
+    log: Staging[Any]
+    group: str
+    stop: threading.Event
+    roll_bytes: int
+    in_progress: bool = True  # large transactions are read before their commit
+
+    def run(self) -> None:
+        """Stream until stopped, or until it breaks."""
+        name = object_name(self.group)
+        with closing(Replication(self.source_url, f"headwater capture {self.group}")) as connection:
+            captured = self._start(connection, name)
+            if captured is None:
+                return
+            self.state.record_error(self.group, "capture", None)
+            swept = self.log.sweep()  # the slot is ours: what was read and not registered is sent again
+            if swept:
+                _logger.info("deleted %d files of group %r that were never registered", swept, self.group)
+            with closing(Catalog(self.source_url, name)) as catalog:
+                writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
+                writer.start()
+                with closing(writer):
+                    Stream(connection, writer, self.roll_bytes).run(self.stop)
+
+    def _start(self, connection: Replication, name: str) -> Lsn | None:
+        """Start where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
+        deadline = time.monotonic() + _PREDECESSOR
+        told = False
+        while not self.stop.is_set():
+            captured = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing
+            try:
+                connection.start(name, name, captured, in_progress=self.in_progress)
+                return captured
+            except QueryFailed as exc:
+                if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
+                    raise SlotLost(f"slot {name!r}: {exc.message}", hint="the tables must be copied again") from exc
+                if exc.sqlstate != _SLOT_IN_USE:
+                    raise
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"slot {name!r} is in use: {exc.message}", hint="end its other reader") from exc
+                if not told:
+                    _logger.warning("slot %r is still in use, waiting for its reader to end: %s", name, exc.message)
+                    told = True
+                self.stop.wait(0.5)
+        return None
 
 
 def _checked(source_url: str, state: State, group: str) -> Lsn:
@@ -109,28 +157,6 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
             hint="the slot cannot be read without it: drop the slot too, and copy the tables again",
         )
     return row.captured_lsn
-
-
-def _start(connection: Replication, source_url: str, state: State, group: str, stop: threading.Event) -> Lsn | None:
-    """Start streaming where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
-    name = object_name(group)
-    deadline = time.monotonic() + _PREDECESSOR
-    told = False
-    while not stop.is_set():
-        captured = _checked(source_url, state, group)  # anew each time: the predecessor may still have been writing
-        try:
-            connection.start(name, name, captured)
-            return captured
-        except QueryFailed as exc:
-            if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
-                raise SlotLost(f"slot {name!r}: {exc.message}", hint="the tables must be copied again") from exc
-            if exc.sqlstate != _SLOT_IN_USE or time.monotonic() > deadline:
-                raise
-            if not told:
-                _logger.warning("slot %r is still in use, waiting for its reader to end: %s", name, exc.message)
-                told = True
-            stop.wait(0.5)
-    return None
 
 
 def _moved(log: Staging[Any], before: Lsn | None) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 
 from headwater import failpoints
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Buffer, Chunk
+from headwater.capture.buffer import Buffer
+from headwater.capture.streams import Dropped, Streamed, Streams, cut
 from headwater.capture.wire import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
-from headwater.capture.writer import Writer
+from headwater.capture.writer import Order, Writer
 from headwater.change import Lsn, Relation
 
 __all__ = ["ROLL_BYTES", "Stream"]
@@ -26,7 +28,7 @@ _GULP = 8192  # bytes
 _NAP = 0.0003  # seconds
 _HEADER = 25  # of XLogData: 'w', start, end, clock
 _ROWS = frozenset(b"IUD")
-_COMMIT = ord("C")
+_COMMITS = frozenset(b"Cc")
 
 
 class Stream:
@@ -37,6 +39,7 @@ class Stream:
         self._writer = writer
         self._roll_bytes = roll_bytes
         self._buffer = Buffer(position=writer.captured)
+        self._streams = Streams()
         self._handed = writer.captured  # the position after what the writer was given
         self._confirmed = writer.captured
         self._unstaged_since: float | None = None
@@ -59,8 +62,8 @@ class Stream:
     def _receive(self) -> int:
         """Take in what has arrived; return how many bytes it was."""
         self._connection.consume()
-        receive, buffer, limit = self._connection.receive, self._buffer, self._roll_bytes
-        messages, sizes, rows = buffer.messages, buffer.sizes, _ROWS  # locals: this loop runs for every change
+        receive, rows = self._connection.receive, _ROWS  # locals: this loop runs for every change
+        messages, sizes, full = self._filling()
         received = 0
         size, data = receive(1)
         while size > 0:
@@ -70,14 +73,14 @@ class Stream:
                 if kind in rows:
                     messages += data[_HEADER:]
                     sizes.append(size - _HEADER)
-                    if len(messages) - buffer.open_byte >= limit:
-                        self._spill()
-                        messages, sizes = buffer.messages, buffer.sizes
+                    if len(messages) >= full:
+                        self._make_room()
+                        messages, sizes, full = self._filling()
                 else:
                     self._other(bytes(data[_HEADER:]))
-                    if kind == _COMMIT and len(messages) >= limit:
+                    if kind in _COMMITS and len(self._buffer.messages) >= self._roll_bytes:
                         self._roll()
-                    messages, sizes = buffer.messages, buffer.sizes
+                    messages, sizes, full = self._filling()
             elif data[0] == KEEPALIVE:
                 self._keepalive(data)
             else:
@@ -87,17 +90,77 @@ class Stream:
             raise self._connection.ended()
         return received
 
+    def _filling(self) -> tuple[bytearray, array[int], int]:
+        """Where rows go just now, and how many bytes of them are too many."""
+        streamed = self._streams.inside
+        if streamed is None:
+            return self._buffer.messages, self._buffer.sizes, self._buffer.open_byte + self._roll_bytes
+        others = self._streams.size - len(streamed.messages)  # all transactions in progress share one roll
+        return streamed.messages, streamed.sizes, self._roll_bytes - others
+
+    def _make_room(self) -> None:
+        if self._streams.inside is None:
+            self._spill()
+        else:
+            self._put(self._streams.largest().take())
+
     def _other(self, message: bytes) -> None:
+        if self._streams.inside is not None:
+            self._inside(message, self._streams.inside)
+            return
         match pgoutput.decode(message):
             case pgoutput.Begin() as begin:
                 self._buffer.begin(begin)
             case pgoutput.Commit() as commit:
-                if self._buffer.commit(commit) and self._unstaged_since is None:
-                    self._unstaged_since = time.monotonic()
+                self._changed(self._buffer.commit(commit))
             case Relation() as relation:
                 self._buffer.relation(relation)
             case pgoutput.Truncate(oids=oids):
                 self._buffer.truncate(message, oids)
+            case pgoutput.StreamStart() as start if self._buffer.open is None:
+                self._streams.start(start)
+            case pgoutput.StreamCommit() as commit:
+                self._commit_streamed(commit)
+            case pgoutput.StreamAbort() as abort:
+                gone = self._streams.abort(abort)
+                if gone is not None and gone.handed:
+                    self._put(Dropped(gone.xid))
+            case pgoutput.Ignored():
+                pass
+            case other:
+                raise pgoutput.ProtocolError(f"out of place in the stream: {other!r}")
+
+    def _inside(self, message: bytes, streamed: Streamed) -> None:
+        """A message of a stream block that is not a row."""
+        match pgoutput.decode_streamed(message):
+            case pgoutput.StreamStop():
+                self._streams.stop()
+            case Relation() as relation:
+                streamed.relation(relation)
+            case pgoutput.Truncate(oids=oids):
+                streamed.truncate(message, oids)
+            case pgoutput.Ignored():
+                pass
+            case other:
+                raise pgoutput.ProtocolError(f"out of place in a block of transaction {streamed.xid}: {other!r}")
+
+    def _commit_streamed(self, commit: pgoutput.StreamCommit) -> None:
+        """What fits into memory goes with the others; what does not is registered by itself, after those before it."""
+        streamed = self._streams.commit(commit)
+        if not streamed.handed:
+            self._changed(self._buffer.adopt(commit, cut(streamed.take()).rows))
+            return
+        if self._unstaged_since is not None:
+            self._roll()
+        self._buffer.pass_by(commit)
+        self._put(streamed.take())
+        self._put(streamed.ended(commit))
+        self._handed, self._recorded = self._buffer.position, time.monotonic()
+
+    def _changed(self, changed: bool) -> None:
+        """A transaction is whole; it waits to be staged if it changed anything."""
+        if changed and self._unstaged_since is None:
+            self._unstaged_since = time.monotonic()
 
     def _keepalive(self, data: memoryview) -> None:
         position, wants_reply = keepalive(data)
@@ -151,9 +214,9 @@ class Stream:
         if len(self._buffer.messages) >= self._roll_bytes:
             self._put(self._buffer.take_open())
 
-    def _put(self, chunk: Chunk | None) -> None:
+    def _put(self, order: Order | None) -> None:
         failpoints.hit("capture.read")
-        while not self._writer.put(chunk, timeout=1.0):
+        while not self._writer.put(order, timeout=1.0):
             self._writer.heard()
             self._tell()  # the writer is behind; the server must not take us for dead
 

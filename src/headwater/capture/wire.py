@@ -73,11 +73,14 @@ class Replication:
             raise self._failed(result)
         return [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
 
-    def start(self, slot: str, publication: str, at: Lsn) -> None:
-        """Start streaming transactions that commit at or after `at`."""
+    def start(self, slot: str, publication: str, at: Lsn, *, in_progress: bool) -> None:
+        """Start streaming transactions that commit at or after `at`, large ones while they are `in_progress` or not."""
         protocol = {14: 2, 15: 3}.get(self.server_version, 4)
         names = '"' + publication.replace('"', '""') + '"'
-        options = f"proto_version '{protocol}', publication_names '{names.replace(chr(39), chr(39) * 2)}'"
+        quoted = names.replace("'", "''")
+        # Not 'parallel': that is for a reader that applies transactions while they are in progress.
+        streaming = "on" if in_progress else "off"
+        options = f"proto_version '{protocol}', streaming '{streaming}', publication_names '{quoted}'"
         self.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {at} ({options})')
 
     def consume(self) -> None:

@@ -6,61 +6,56 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from headwater import failpoints
-from headwater.capture.buffer import Chunk, columns
+from headwater.capture.buffer import Chunk
+from headwater.capture.columns import Versions, chunk_columns
+from headwater.capture.spill import Spill
+from headwater.capture.staging import Complete, Staging
+from headwater.capture.streams import Dropped, Ended, Piece
 from headwater.change import Lsn, Relation
+from headwater.errors import HeadwaterError
 from headwater.state import State
 
-__all__ = ["Staging", "Writer"]
+__all__ = ["Order", "Writer"]
 
-Staged = TypeVar("Staged")
-_QUEUED = 2  # chunks waiting: with the one being read and the one being written, four rolls of memory
+Order = Chunk | Piece | Ended | Dropped
+_QUEUED = 2  # orders waiting: with the one being read and the one being written, four rolls of memory
 _FENCE_POLL = 0.5  # seconds between looks at the fences, when there is nothing to write
 
 
-class Staging(Protocol[Staged]):
-    """The log, as its one writer sees it."""
-
-    def stage(self, columns: Mapping[str, pa.Array]) -> Staged: ...
-    def register(self, written: Sequence[Staged], after: Lsn, upto: Lsn) -> None: ...
-    def relation(self, relation: Relation, lsn: Lsn) -> Relation: ...
-    def forget(self) -> None: ...
-    def end(self) -> Lsn: ...
-
-
 class Writer(threading.Thread):
-    """Takes chunks in order; `captured` follows, and `wakeup` is readable when it has moved or the thread failed."""
+    """Takes orders in turn; `captured` follows, and `wakeup` is readable when it has moved or the thread failed."""
 
-    def __init__(self, state: State, log: Staging[Any], group: str, captured: Lsn) -> None:
+    def __init__(self, state: State, log: Staging[Any], group: str, captured: Lsn, complete: Complete) -> None:
         super().__init__(name=f"capture-writer-{group}", daemon=True)
         self.captured = captured
         self.wanted = Lsn(0)  # the furthest position somebody waits for
         self.wakeup, self._signal = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._state, self._log, self._group = state, log, group
-        self._queue: queue.Queue[Chunk | None] = queue.Queue(_QUEUED)
+        self._complete = complete
+        self._queue: queue.Queue[Order | None] = queue.Queue(_QUEUED)
         self._failure: BaseException | None = None
         self._abandoned = False
         self._staged: list[Any] = []  # files of a transaction whose commit has not come yet
-        self._versions: dict[int, int] = {}
+        self._versions: Versions = {}
+        self._spill = Spill(log, complete)
         self._polled = 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether another chunk would have to wait."""
+        """Whether another order would have to wait."""
         return self._queue.full()
 
-    def put(self, chunk: Chunk | None, timeout: float) -> bool:
-        """Hand over a chunk (None: the last was it); False if there was no room in time."""
+    def put(self, order: Order | None, timeout: float) -> bool:
+        """Hand over an order (None: the last was it); False if there was no room in time."""
         self.check()
         try:
-            self._queue.put(chunk, timeout=timeout)
+            self._queue.put(order, timeout=timeout)
         except queue.Full:
             return False
         return True
@@ -83,18 +78,20 @@ class Writer(threading.Thread):
         self.join()
         os.close(self.wakeup)
         os.close(self._signal)
+        with suppress(HeadwaterError):  # else the next session does it
+            self._spill.drop_all()
         self._log.forget()
 
     def run(self) -> None:
         try:
-            while (chunk := self._next()) is not None:
-                self._write(chunk)
+            while (order := self._next()) is not None:
+                self._do(order)
                 self._wake()
         except BaseException as exc:  # not swallowed: the reader raises it
             self._failure = exc
         self._wake()
 
-    def _next(self) -> Chunk | None:
+    def _next(self) -> Order | None:
         while not self._abandoned:
             self._poll_fences()
             with suppress(queue.Empty):
@@ -112,19 +109,41 @@ class Writer(threading.Thread):
             self.wanted = wanted
             self._wake()
 
+    def _do(self, order: Order) -> None:
+        match order:
+            case Chunk():
+                self._write(order)
+            case Piece():
+                self._spill.write(order)
+            case Ended():
+                files, meaning = self._spill.commit(order)
+                self._versions |= meaning
+                self._staged += files
+                self._register(order.commit.end_lsn)
+            case Dropped():
+                self._spill.drop([order.xid])
+
     def _write(self, chunk: Chunk) -> None:
-        if chunk.relations:
-            lsn = Lsn(chunk.transactions[0][0]) if chunk.transactions else self.captured
-            described = tuple((row, self._log.relation(relation, lsn)) for row, relation in chunk.relations)
-            chunk = replace(chunk, relations=described)
-        if len(chunk.sizes):
-            self._staged.append(self._log.stage(columns(chunk, self._versions)))
+        if len(chunk.rows.sizes):
+            ends = np.cumsum([rows for *_, rows in chunk.transactions])
+
+            def describe(told: Relation, row: int) -> int:
+                lsn, _, xid, _ = chunk.transactions[int(np.searchsorted(ends, row, side="right"))]
+                return self._version(told, Lsn(lsn), xid)
+
+            self._staged.append(self._log.stage(chunk_columns(chunk, self._versions, describe)))
             failpoints.hit("capture.written")
-        self._versions |= {relation.oid: relation.id for _, relation in chunk.relations}
         if chunk.upto is not None:
-            self._log.register(self._staged, self.captured, chunk.upto)
-            failpoints.hit("capture.registered")
-            self._staged, self.captured = [], chunk.upto
+            self._register(chunk.upto)
+
+    def _version(self, told: Relation, lsn: Lsn, xid: int) -> int:
+        newest = self._log.newest(told.oid)
+        return self._log.relation(self._complete(told, newest and newest[1], xid), lsn).id
+
+    def _register(self, upto: Lsn) -> None:
+        self._log.register(self._staged, self.captured, upto)
+        failpoints.hit("capture.registered")
+        self._staged, self.captured = [], upto
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
@@ -51,19 +53,39 @@ class Folder:
                 hint="free disk space, or check the object store",
             ) from exc
 
+    def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A segment's rows, in the file's order."""
+        with self._reached():
+            return pq.read_table(f"{self._path}/{name}", columns=columns, filesystem=self._system)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of the files that are not there."""
+        with self._reached():
+            found = self._system.get_file_info([f"{self._path}/{name}" for name in names])
+        return [name for name, info in zip(names, found, strict=True) if info.type == fs.FileType.NotFound]
+
     def names(self, older_than: timedelta = timedelta(0)) -> Iterator[str]:
         """Segment files last written longer ago than that."""
-        for info in self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True)):
+        with self._reached():
+            infos = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        for info in infos:
             if info.base_name.endswith(_SUFFIX) and datetime.now(UTC) - info.mtime >= older_than:
                 yield info.base_name
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is fine."""
         for name in names:
-            try:
+            with self._reached(), suppress(FileNotFoundError):
                 self._system.delete_file(f"{self._path}/{name}")
-            except FileNotFoundError:
-                continue
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise Unreachable(
+                f"the log folder {self.uri!r} does not answer: {exc}", hint="check the disk or the object store"
+            ) from exc
 
     def _make(self) -> None:
         if not self._made and self._local:

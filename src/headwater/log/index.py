@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
 
-from headwater.change import Column, Lsn, Relation, TableName
+from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
 from headwater.log.segment import Part
 from headwater.state import State
+from headwater.state.connect import Connection
 
 __all__ = ["Index", "Indexed", "Written"]
 
 _PAGE = 500  # segments asked for at a time
-_RELATION = "SELECT id, oid, namespace, name, identity, columns FROM headwater.relations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,8 @@ class Written:
     rows: int
     bytes: int
     parts: tuple[Part, ...]
+    streamed_ts: datetime | None = None  # when it was committed, if its rows do not know
+    aborted: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,12 @@ class Indexed:
     end_lsn: Lsn
     rows: int
     bytes: int
+    streamed_ts: datetime | None
+    aborted: list[int]
 
 
 class Index:
-    """One group's rows in the tables segments, segment_parts and relations."""
+    """One group's rows in the tables segments and segment_parts."""
 
     def __init__(self, state: State, group: str) -> None:
         self._state = state
@@ -60,10 +63,11 @@ class Index:
         begin, end = rows[0] if rows else (None, None)
         return begin or Lsn(0), end or Lsn(0)
 
-    def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
+    def register(self, written: Sequence[Written], after: Lsn, upto: Lsn, check: Callable[[], None]) -> None:
         """Make the files part of the log, which grows from `after` to `upto`, in one transaction.
 
         `upto` is also noted as confirmed: the slot is told next. Tried once: when Unreachable, ask `bounds`.
+        `check` is called while nobody else can register or sweep.
         """
         with self._state.transaction() as connection:
             moved = connection.execute(
@@ -76,33 +80,55 @@ class Index:
                     f"the log of group {self._group!r} no longer ends at {after}: another process writes it",
                     hint="stop the other headwater; only one may capture a group",
                 )
+            check()
             for each in written:
-                row = connection.execute(
-                    "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes)"
-                    " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING id",
-                    (self._group, each.name, each.first_lsn, each.last_lsn, upto, each.rows, each.bytes),
-                ).fetchone()
-                assert row is not None
-                connection.execute(
-                    "INSERT INTO headwater.segment_parts (segment_id, relation_id, rows, ops, first_lsn, last_lsn)"
-                    " SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::pg_lsn[], %s::pg_lsn[])",
-                    (
-                        row[0],
-                        [part.relation_id for part in each.parts],
-                        [part.rows for part in each.parts],
-                        [part.ops for part in each.parts],
-                        [part.first_lsn for part in each.parts],
-                        [part.last_lsn for part in each.parts],
-                    ),
-                )
+                self._add(connection, each, upto)
+
+    def _add(self, connection: Connection, each: Written, upto: Lsn) -> None:
+        row = connection.execute(
+            "INSERT INTO headwater.segments"
+            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, aborted)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
+            (
+                self._group,
+                each.name,
+                each.first_lsn,
+                each.last_lsn,
+                upto,
+                each.rows,
+                each.bytes,
+                each.streamed_ts,
+                sorted(each.aborted),
+            ),
+        ).fetchone()
+        assert row is not None
+        connection.execute(
+            "INSERT INTO headwater.segment_parts (segment_id, relation_id, rows, ops, first_lsn, last_lsn)"
+            " SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::pg_lsn[], %s::pg_lsn[])",
+            (
+                row[0],
+                [part.relation_id for part in each.parts],
+                [part.rows for part in each.parts],
+                [part.ops for part in each.parts],
+                [part.first_lsn for part in each.parts],
+                [part.last_lsn for part in each.parts],
+            ),
+        )
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is registered meanwhile."""
+        with self._state.transaction() as connection:
+            connection.execute("SELECT FROM headwater.groups WHERE name = %s FOR UPDATE", (self._group,))
+            yield
 
     def segments(self, after: Lsn, before: Lsn) -> Iterator[Indexed]:
         """Segments that may hold a commit with after <= commit_lsn < before, in commit order."""
         place: tuple[Lsn, int] = (after, 0)
         while True:
             rows = self._state.query(
-                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes FROM headwater.segments"
-                " WHERE group_name = %s AND pending_xid IS NULL AND (last_lsn, id) > (%s, %s) AND first_lsn < %s"
+                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, aborted"
+                " FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s) AND first_lsn < %s"
                 " ORDER BY last_lsn, id LIMIT %s",
                 (self._group, *place, before, _PAGE),
             )
@@ -120,7 +146,7 @@ class Index:
         return {key: tuple(Part(*row[1:]) for row in group) for key, group in groupby(rows, lambda row: int(row[0]))}
 
     def names(self) -> set[str]:
-        """Every registered file, pending ones too."""
+        """Every registered file."""
         return {
             row[0]
             for row in self._state.query("SELECT path FROM headwater.segments WHERE group_name = %s", (self._group,))
@@ -130,7 +156,7 @@ class Index:
         """Forget segments that end at or below `before` and are old enough; return their files."""
         with self._state.transaction() as connection:
             rows = connection.execute(
-                "DELETE FROM headwater.segments WHERE group_name = %s AND pending_xid IS NULL AND end_lsn <= %s"
+                "DELETE FROM headwater.segments WHERE group_name = %s AND end_lsn <= %s"
                 " AND created_at <= now() - %s RETURNING path, end_lsn",
                 (self._group, before, retention),
             ).fetchall()
@@ -140,30 +166,3 @@ class Index:
                     (max(end for _, end in rows), self._group),
                 )
         return [path for path, _ in rows]
-
-    def newest(self) -> list[Relation]:
-        """The newest version of every relation of the group."""
-        rows = self._state.query(
-            f"SELECT DISTINCT ON (oid) * FROM ({_RELATION} WHERE group_name = %s) r ORDER BY oid, id DESC",
-            (self._group,),
-        )
-        return [_relation(row) for row in rows]
-
-    def relations(self, ids: Sequence[int]) -> list[Relation]:
-        return [_relation(row) for row in self._state.query(f"{_RELATION} WHERE id = ANY(%s)", (list(ids),))]
-
-    def add_relation(self, relation: Relation, lsn: Lsn) -> int:
-        columns = [[each.name, each.type_oid, each.typmod, each.key] for each in relation.columns]
-        with self._state.transaction() as connection:
-            row = connection.execute(
-                "INSERT INTO headwater.relations (group_name, oid, namespace, name, identity, columns, lsn)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING id",
-                (self._group, relation.oid, *relation.table, relation.identity, json.dumps(columns), lsn),
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-
-def _relation(row: tuple[Any, ...]) -> Relation:
-    id, oid, namespace, name, identity, columns = row
-    return Relation(id, oid, TableName(namespace, name), identity, tuple(Column(*each) for each in columns))

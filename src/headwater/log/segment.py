@@ -1,24 +1,33 @@
-"""A segment: raw changes in one Parquet file, a row group never mixing two relations. No IO but the stream it gets."""
+"""A segment: raw changes in one Parquet file, a row group never mixing two relations. No IO but the stream it gets.
+
+A transaction that was streamed while in progress has segments of its own, and their rows know neither its commit nor
+which of its subtransactions were rolled back later. Their `commit_lsn` is 0 and `commit_ts` 1970; `xid` is that of the
+subtransaction; `seq` counts over the whole transaction, and may skip. The index knows the rest: who reads such a file
+(its `SegmentRef.commit` is not None) puts that commit in the place of the rows' own, and leaves out the rows whose
+`xid` is in `SegmentRef.aborted`. It may also hold row groups of a relation that no part names: their rows are all
+aborted. In other files `xid` is that of the transaction as a whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.change import Lsn
 
-__all__ = ["SCHEMA", "Part", "clustered", "parts", "write"]
+__all__ = ["SCHEMA", "Part", "clustered", "living", "parts", "renamed", "write"]
 
 SCHEMA = pa.schema(
     [
         pa.field("commit_lsn", pa.int64(), nullable=False),  # signed, for Spark's sake: no WAL gets to 2**63
-        pa.field("seq", pa.int64(), nullable=False),  # counted within the transaction
+        pa.field("seq", pa.int64(), nullable=False),  # ascending within the transaction
         pa.field("xid", pa.int64(), nullable=False),
         pa.field("commit_ts", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("op", pa.uint8(), nullable=False),  # ord() of I, U, D, T
@@ -56,6 +65,25 @@ def clustered(columns: Mapping[str, pa.Array]) -> pa.Table:
 def parts(table: pa.Table) -> tuple[Part, ...]:
     """What a clustered table holds, relation by relation."""
     return tuple(_part(table.slice(start, stop - start)) for start, stop in _runs(table))
+
+
+def living(parts: tuple[Part, ...], table: pa.Table, xids: npt.NDArray[np.int64]) -> tuple[tuple[Part, ...], list[int]]:
+    """What a file holds without the rows of these subtransactions, and which of them it holds; of `table`, the file's
+    columns `relation` and `xid`.
+    """
+    relation, xid = table["relation"].to_numpy(), table["xid"].to_numpy()
+    gone = np.isin(xid, xids)
+    left = {part: int(np.count_nonzero(relation[~gone] == part.relation_id)) for part in parts}
+    return tuple(replace(part, rows=rows) for part, rows in left.items() if rows), np.unique(xid[gone]).tolist()
+
+
+def renamed(table: pa.Table, versions: Mapping[int, int]) -> pa.Table:
+    """The table with other relation versions."""
+    relation = table["relation"].to_numpy().copy()
+    for old, new in versions.items():
+        relation[table["relation"].to_numpy() == old] = new
+    at = SCHEMA.get_field_index("relation")
+    return table.set_column(at, SCHEMA.field(at), pa.array(relation))
 
 
 def write(table: pa.Table, sink: pa.NativeFile) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.change import Lsn, Relation
-from headwater.errors import OperatorMustAct
+from headwater.errors import OperatorMustAct, Unreachable
 from headwater.log import segment
 from headwater.log.folder import Folder
 from headwater.log.index import Index, Indexed, Written
 from headwater.log.segment import Part
+from headwater.log.shapes import Shapes
 from headwater.state import State
 
 __all__ = ["Batch", "Log", "SegmentRef"]
@@ -25,7 +28,11 @@ _YOUNG = timedelta(hours=24)  # an unregistered file may be part of a transactio
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """A segment to read. `path` is absolute, or a URI; a reader takes only rows with commit_lsn < the batch's upto."""
+    """A segment to read. `path` is absolute, or a URI; a reader takes only rows with commit_lsn < the batch's upto.
+
+    With a `commit` it is part of one transaction that was streamed: all rows have this commit, and those whose xid is
+    in `aborted` do not count (see segment.py). `rows` and the parts' counts are without them, `ops` may be with them.
+    """
 
     id: int
     path: str
@@ -35,6 +42,8 @@ class SegmentRef:
     rows: int
     bytes: int
     parts: tuple[Part, ...]
+    commit: tuple[Lsn, datetime] | None = None
+    aborted: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +62,87 @@ class Log:
         self.group = group
         self._folder = Folder(root, group)
         self._index = Index(self._state, group)
-        self._newest: dict[int, Relation] | None = None
+        self._shapes = Shapes(self._state, group)
         self._unregistered: set[str] = set()
 
+    def sweep(self) -> int:
+        """Delete every file that is not registered; only for the one writer, before it stages anything."""
+        with self._index.still():  # a writer that we took the place of registers before us, or finds its file gone
+            orphans = set(self._folder.names()) - self._index.names()
+            self._folder.delete(orphans)
+        return len(orphans)
+
     def stage(self, columns: Mapping[str, pa.Array]) -> Written:
-        """Write changes, in commit order, to a new segment file. It is not part of the log before `register`."""
+        """Write changes, in commit order, to a new segment file. It is not part of the log before `register`.
+
+        Changes of a transaction in progress have commit_lsn 0; `settle` comes between.
+        """
         table = segment.clustered(columns)
         lsns = pc.min_max(columns["commit_lsn"])
         first, last = Lsn(lsns["min"].as_py()), Lsn(lsns["max"].as_py())
-        name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten
-        self._unregistered.add(name)
-        self._folder.write(name, table)
         # Bytes as a reader will hold them, not as the disk does: readers are sized by it.
+        name = self._write(table, first)
         return Written(name, first, last, table.num_rows, table.nbytes, segment.parts(table))
+
+    def leave_out(self, written: Sequence[Written], xids: npt.NDArray[np.int64]) -> tuple[list[Written], set[int]]:
+        """A streamed transaction's files without the rows of these subtransactions, and the relation versions left.
+
+        A file of which nothing is left is deleted.
+        """
+        files = [self._living(each, xids) for each in written] if len(xids) else list(written)
+        left = [each for each in files if each.rows]
+        self.discard([each for each in files if not each.rows])
+        return left, {part.relation_id for each in left for part in each.parts}
+
+    def settle(self, written: Sequence[Written], lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> list[Written]:
+        """A streamed transaction's files, now that it has committed; `versions` renames relation versions."""
+        changed = {old: new for old, new in versions.items() if old != new}
+        return [self._settled(each, lsn, ts, changed) for each in written]
 
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
         """Append staged files: the log was complete up to `after` and is now complete up to `upto`.
 
         Tried once. After Unreachable, `end` tells whether it was done.
         """
-        self._index.register(written, after, upto)
-        self._unregistered.difference_update(each.name for each in written)
+        names = [each.name for each in written]
+        self._index.register(written, after, upto, lambda: self._check_there(names))
+        self._unregistered.difference_update(names)
+
+    def discard(self, written: Sequence[Written]) -> None:
+        """Delete staged files."""
+        names = [each.name for each in written]
+        self._folder.delete(names)
+        self._unregistered.difference_update(names)
 
     def forget(self) -> None:
         """Give up what was staged and not registered: its files are orphans from now on."""
         self._unregistered.clear()
-        self._newest = None
+        self._shapes.forget()
 
-    def relation(self, relation: Relation, lsn: Lsn) -> Relation:
-        """The relation with its version id: a new version only if it differs from the newest one known."""
-        if self._newest is None:
-            self._newest = {each.oid: each for each in self._index.newest()}
-        known = self._newest.get(relation.oid)
-        if known is None or replace(relation, id=known.id) != known:
-            known = replace(relation, id=self._index.add_relation(relation, lsn))
-            self._newest[relation.oid] = known
-        return known
+    def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
+        """The relation with its version id, as a transaction that committed at `lsn` has it.
+
+        A new version only if it differs from the newest one known, or with an id of `reserve`.
+        """
+        if id is not None:
+            return self._shapes.add(replace(relation, id=id), lsn, "stream")
+        return self._shapes.version(relation, lsn, "stream")
+
+    def reserve(self) -> int:
+        """An id for a relation version that is to come."""
+        return self._shapes.reserve()
+
+    def newest(self, oid: int) -> tuple[Lsn, Relation] | None:
+        """The newest relation version of a table, and since when; None if there is none yet."""
+        return self._shapes.newest(oid)
+
+    def add_shape(self, relation: Relation, lsn: Lsn) -> Relation:
+        """A table's shape as it was seen in the catalog at `lsn`: a new version if it differs from the newest one."""
+        return self._shapes.version(relation, lsn, "catalog")
+
+    def shapes(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
+        """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
+        return self._shapes.from_catalog(oids, after, before)
 
     def end(self) -> Lsn:
         """The position up to which the log is complete; 0/0 before anything was captured."""
@@ -122,7 +176,7 @@ class Log:
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id."""
-        return {each.id: each for each in self._index.relations(sorted(set(ids)))}
+        return self._shapes.by_id(ids)
 
     def orphans(self, older_than: timedelta = _YOUNG) -> list[str]:
         """Files that were never registered, or whose segment was trimmed."""
@@ -142,6 +196,48 @@ class Log:
         self._folder.delete(names)  # after the index: a crash between leaves an orphan, not a hole
         return len(names)
 
+    def _write(self, table: pa.Table, first: Lsn) -> str:
+        name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten
+        self._unregistered.add(name)
+        self._folder.write(name, table)
+        return name
+
+    def _living(self, each: Written, xids: npt.NDArray[np.int64]) -> Written:
+        table = self._folder.read(each.name, ["relation", "xid"])
+        parts, aborted = segment.living(each.parts, table, xids)
+        return replace(each, rows=sum(part.rows for part in parts), parts=parts, aborted=frozenset(aborted))
+
+    def _settled(self, each: Written, lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> Written:
+        if versions.keys() & {part.relation_id for part in each.parts}:
+            name = self._write(segment.renamed(self._folder.read(each.name), versions), lsn)
+            self.discard([each])
+            each = replace(each, name=name)
+        parts = (
+            replace(part, relation_id=versions.get(part.relation_id, part.relation_id), first_lsn=lsn, last_lsn=lsn)
+            for part in each.parts
+        )
+        return replace(each, first_lsn=lsn, last_lsn=lsn, parts=tuple(parts), streamed_ts=ts)
+
+    def _check_there(self, names: Sequence[str]) -> None:
+        missing = self._folder.missing(names)
+        if missing:
+            raise Unreachable(
+                f"the segment {self._folder.uri_of(missing[0])!r} was deleted before it was registered",
+                hint="the source sends it again; let only one headwater capture the group",
+            )
+
     def _ref(self, each: Indexed, parts: tuple[Part, ...]) -> SegmentRef:
         path = self._folder.uri_of(each.name)
-        return SegmentRef(each.id, path, each.first_lsn, each.last_lsn, each.end_lsn, each.rows, each.bytes, parts)
+        commit = None if each.streamed_ts is None else (each.last_lsn, each.streamed_ts)
+        return SegmentRef(
+            each.id,
+            path,
+            each.first_lsn,
+            each.last_lsn,
+            each.end_lsn,
+            each.rows,
+            each.bytes,
+            parts,
+            commit,
+            frozenset(each.aborted),
+        )

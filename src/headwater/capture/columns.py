@@ -1,0 +1,86 @@
+"""Rows as the log's columns: whole arrays at a time, nothing per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.capture import pgoutput
+from headwater.capture.buffer import Chunk, Rows, numbers
+from headwater.capture.streams import Cut
+from headwater.change import Relation
+
+__all__ = ["Describe", "Versions", "chunk_columns", "cut_columns"]
+
+# What an oid means: a relation's version id, or the relation as it was told, when no row has used it yet.
+Versions = dict[int, int | Relation]
+# The version id of a relation as it was told, and the row that is the first to use it.
+Describe = Callable[[Relation, int], int]
+_Ints = npt.NDArray[np.int64]
+
+
+def chunk_columns(chunk: Chunk, versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+    """The chunk as the log's columns. `versions` is what oids mean where it begins; it is brought to its end."""
+    lsn, clock, xid, rows = np.array(chunk.transactions, np.int64).reshape(-1, 4).T
+    begins = np.cumsum(rows) - rows
+    begins[:1] -= chunk.first_seq
+    seq = np.arange(len(chunk.rows.sizes)) - np.repeat(begins, rows)
+    commit = {"commit_lsn": np.repeat(lsn, rows), "commit_ts": np.repeat(clock, rows)}
+    return _columns(chunk.rows, commit | {"xid": np.repeat(xid, rows), "seq": seq}, versions, describe)
+
+
+def cut_columns(cut: Cut, versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+    """The same of a transaction in progress, which has no commit yet."""
+    none = np.zeros(len(cut.rows.sizes), np.int64)
+    facts = {"commit_lsn": none, "commit_ts": none, "xid": cut.xid, "seq": cut.seq}
+    return _columns(cut.rows, facts, versions, describe)
+
+
+def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+    count = len(rows.sizes)
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum(rows.sizes, out=ends[1:])
+    raw = np.frombuffer(rows.messages, np.uint8)
+    start = ends[:-1]
+    oid = numbers(raw, start + 1)
+    for row, truncated in rows.truncates:
+        oid[row] = truncated
+    relation = _relations(rows, oid, versions, describe)
+    return {
+        "commit_lsn": pa.array(facts["commit_lsn"]),
+        "seq": pa.array(facts["seq"]),
+        "xid": pa.array(facts["xid"]),
+        "commit_ts": pa.array(facts["commit_ts"]).cast(pa.timestamp("us", tz="UTC")),
+        "op": pa.array(raw[start]),
+        "relation": pa.array(relation),
+        "message": pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(rows.messages)]),
+    }
+
+
+def _relations(rows: Rows, oid: _Ints, versions: Versions, describe: Describe) -> _Ints:
+    """The relation version of every row: constant between two relation messages."""
+    found = np.empty(len(oid), np.int64)
+    edges = [*(row for row, _ in rows.relations), len(oid)]
+    _fill(found, oid, range(edges[0]), versions, describe)
+    for (row, relation), stop in zip(rows.relations, edges[1:], strict=True):
+        versions[relation.oid] = relation
+        _fill(found, oid, range(row, stop), versions, describe)
+    return found
+
+
+def _fill(found: _Ints, oid: _Ints, where: range, versions: Versions, describe: Describe) -> None:
+    if not where:
+        return
+    here = oid[where.start : where.stop]
+    encoded = pa.array(here).dictionary_encode()  # by hashing: np.unique would sort
+    names = encoded.dictionary.to_pylist()
+    for name in names:
+        told = versions.get(name)
+        if told is None:
+            raise pgoutput.ProtocolError(f"a change of relation {name} came before its description")
+        if isinstance(told, Relation):
+            versions[name] = describe(told, where.start + int(np.argmax(here == name)))
+    found[where.start : where.stop] = np.array([versions[name] for name in names], np.int64)[encoded.indices.to_numpy()]

@@ -1,0 +1,48 @@
+"""What capture asks of its neighbours: of the log, and of whoever completes a relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.change import Lsn, Relation
+
+__all__ = ["Complete", "Staging"]
+
+Staged = TypeVar("Staged")
+
+# A relation as a message told it, the newest known of the same oid, and the xid of the transaction, which has
+# committed: the relation with all that the source's catalog adds.
+Complete = Callable[[Relation, Relation | None, int], Relation]
+
+
+class Staging(Protocol[Staged]):
+    """The log, as its one writer sees it. A file is staged first and part of the log when it is registered."""
+
+    def sweep(self) -> int:
+        """Delete what earlier writers staged and never registered."""
+
+    def stage(self, columns: Mapping[str, pa.Array]) -> Staged: ...
+    def register(self, written: Sequence[Staged], after: Lsn, upto: Lsn) -> None: ...
+    def discard(self, written: Sequence[Staged]) -> None: ...
+
+    def leave_out(self, written: Sequence[Staged], xids: npt.NDArray[np.int64]) -> tuple[list[Staged], set[int]]:
+        """The files without the rows of these subtransactions, and the relation versions of the others."""
+
+    def settle(self, written: Sequence[Staged], lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> list[Staged]:
+        """A streamed transaction's files, now that it has committed; relation versions are renamed."""
+
+    def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
+    def reserve(self) -> int:
+        """An id for a relation version that is to come."""
+
+    def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
+        """The relation with its version id; with an id of `reserve`, a new version in any case."""
+
+    def forget(self) -> None: ...
+    def end(self) -> Lsn: ...

@@ -1,0 +1,109 @@
+"""The shape timeline of every table: its versions in the table relations, in the order of (lsn, id)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import astuple, replace
+from typing import Any, Literal
+
+from headwater.change import BaseType, Column, Lsn, Relation, TableName
+from headwater.state import State
+
+__all__ = ["Shapes"]
+
+_COLUMNS = "lsn, id, oid, namespace, name, identity, columns"
+
+
+class Shapes:
+    """One group's relation versions. Threads of the one writer may share it."""
+
+    def __init__(self, state: State, group: str) -> None:
+        self._state = state
+        self._group = group
+        self._newest: dict[int, tuple[Lsn, Relation]] | None = None
+        self._lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Ask the state again."""
+        self._newest = None
+
+    def newest(self, oid: int) -> tuple[Lsn, Relation] | None:
+        """The newest version of a table that is known, and since when."""
+        with self._lock:
+            if self._newest is None:
+                rows = self._state.query(
+                    f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s"
+                    " ORDER BY oid, lsn DESC, id DESC",
+                    (self._group,),
+                )
+                self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
+            return self._newest.get(oid)
+
+    def version(self, relation: Relation, lsn: Lsn, seen: Literal["stream", "catalog"]) -> Relation:
+        """The relation with its version id: the newest one if it is that, else a new one."""
+        with self._lock:
+            newest = self.newest(relation.oid)
+            if newest is not None and newest[0] <= lsn and replace(relation, id=newest[1].id) == newest[1]:
+                return self._still(*newest, relation.filenode)
+            return self.add(replace(relation, id=self.reserve()), lsn, seen)
+
+    def reserve(self) -> int:
+        """A version id that nobody else gets."""
+        query = "SELECT nextval(pg_get_serial_sequence('headwater.relations', 'id'))"
+        return int(self._state.query(query)[0][0])
+
+    def add(self, relation: Relation, lsn: Lsn, seen: Literal["stream", "catalog"]) -> Relation:
+        """A new version, under the id that it has."""
+        shape = _json(relation)
+        with self._lock:
+            before = self.newest(relation.oid)
+            with self._state.transaction() as connection:
+                connection.execute(
+                    f"INSERT INTO headwater.relations (group_name, seen, {_COLUMNS}) OVERRIDING SYSTEM VALUE"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    (self._group, seen, lsn, relation.id, relation.oid, *relation.table, relation.identity, shape),
+                )
+            assert self._newest is not None
+            if before is None or (before[0], before[1].id) < (lsn, relation.id):
+                self._newest[relation.oid] = lsn, relation
+        return relation
+
+    def _still(self, lsn: Lsn, known: Relation, filenode: int) -> Relation:
+        """The same version, in another file perhaps."""
+        if filenode in (0, known.filenode):
+            return known
+        assert self._newest is not None
+        moved = replace(known, filenode=filenode)
+        with self._state.transaction() as connection:
+            connection.execute("UPDATE headwater.relations SET columns = %s WHERE id = %s", (_json(moved), moved.id))
+        self._newest[moved.oid] = lsn, moved
+        return moved
+
+    def by_id(self, ids: Iterable[int]) -> dict[int, Relation]:
+        rows = self._state.query(f"SELECT {_COLUMNS} FROM headwater.relations WHERE id = ANY(%s)", (sorted(set(ids)),))
+        return {each.id: each for _, each in map(_version, rows)}
+
+    def from_catalog(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
+        """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
+        rows = self._state.query(
+            f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = ANY(%s)"
+            " AND seen = 'catalog' AND lsn >= %s AND lsn < %s ORDER BY oid, lsn DESC, id DESC",
+            (self._group, sorted(set(oids)), after, before),
+        )
+        return {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
+
+
+def _json(relation: Relation) -> str:
+    return json.dumps({"filenode": relation.filenode, "columns": [astuple(each) for each in relation.columns]})
+
+
+def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
+    lsn, id, oid, namespace, name, identity, shape = row
+    columns = tuple(_column(*each) for each in shape["columns"])
+    return lsn, Relation(id, oid, TableName(namespace, name), identity, columns, shape["filenode"])
+
+
+def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:
+    return Column(name, type_oid, typmod, key, attnum, None if base is None else BaseType(*base), *rest)
