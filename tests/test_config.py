@@ -337,7 +337,6 @@ def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
     told = [str(each).splitlines()[0] for each in unsupported(config)]
     assert told == [
         "groups.shop.tables[1].partition_by: partitioning (of 'public.events') is not available in this version",
-        "groups.shop.tables[2].mode: mode 'history' (of 'public.audit') is not available in this version",
         "routes.by_company: a route is not available in this version",
     ]
 
@@ -360,3 +359,34 @@ def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(SMALL.replace("tables:", "tabels:")), schema)
     assert load(tmp_path, SMALL)
+
+
+def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        "[public.orders]",
+        "[{table: public.orders, exclude: [note], types: {amount: 'Decimal(20, 4)', tags: 'varchar'}},"
+        " {table: public.lines, columns: [id, 7], schema_changes: stop, mode: history}, public.plain]",
+    )
+    orders, lines, plain = load(tmp_path, text).groups["shop"].tables
+    assert (orders.columns, orders.exclude) == (None, ("note",))
+    assert orders.types == {"amount": "decimal(20,4)", "tags": "varchar"}
+    assert (lines.columns, lines.schema_changes, lines.mode) == (("id", "7"), "stop", "history")
+    assert (plain.columns, plain.exclude, plain.types, plain.schema_changes) == (None, (), {}, "follow")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("columns: [id], exclude: [x]", "name either the `columns` to carry or those to `exclude`, not both"),
+        ("columns: []", "names no column"),
+        ("exclude: [x, x]", "names column 'x' twice"),
+        ("types: {x: int128}", "not a type for the lake: 'int128'"),
+        ("exclude: [x], types: {x: varchar}", "`types` names 'x', a column that is not carried"),
+        ("columns: [id], types: {x: varchar}", "`types` names 'x', a column that is not carried"),
+        ("schema_changes: ignore", "'follow' or 'stop'"),
+        ("excluded: [x]", "did you mean 'exclude'?"),
+    ],
+)
+def test_what_contradicts_itself_about_a_table_is_told(tmp_path: Path, entry: str, told: str) -> None:
+    (problem,) = problems(tmp_path, SMALL.replace("[public.orders]", f"[{{table: public.orders, {entry}}}]"))
+    assert told in problem

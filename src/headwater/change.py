@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-__all__ = ["Column", "Identity", "Lsn", "Relation", "TableName"]
+__all__ = ["BaseType", "Column", "Identity", "Lsn", "Relation", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -56,25 +56,43 @@ class TableName(NamedTuple):
         return ".".join(n if _PLAIN_NAME.fullmatch(n) else '"' + n.replace('"', '""') + '"' for n in self)
 
 
+class BaseType(NamedTuple):
+    """What a column's type comes down to: domains are peeled off, an array is its elements."""
+
+    oid: int
+    typmod: int
+    dims: int  # of an array as it was declared, at least 1; 0: not an array
+    name: str  # as PostgreSQL spells the column's own type
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as pgoutput's Relation message tells it."""
+    """A column as pgoutput's Relation message tells it, and what the source's catalog adds to that."""
 
     name: str
     type_oid: int
     typmod: int
-    key: bool  # part of the replica identity
+    key: bool  # part of the key that rows are merged by
+    attnum: int = 0  # PostgreSQL's number for it: it survives a rename and is never used again; 0: not known
+    base: BaseType | None = None  # None: the catalog did not know the type any more
+    nullable: bool = True
+    missing: str | None = None  # what rows from before ADD COLUMN ... DEFAULT show, as PostgreSQL prints it
+    volatile: bool = False  # when it was added, rows may have got values that nobody was told
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One version of a source table's shape. `id` names the version for ever; `oid` names the table."""
+    """One version of a source table's shape. `id` names the version for ever; `oid` names the table.
+
+    Without key columns the table has no key: rows are told apart by all they hold.
+    """
 
     id: int
     oid: int
     table: TableName
     identity: Identity
     columns: tuple[Column, ...]
+    filenode: int = field(default=0, compare=False)  # another one: the table was rewritten; 0: not known
 
     @property
     def key(self) -> tuple[int, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
+from typing import NamedTuple
 
 from headwater.capture import problems as source_problems
 from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.files import check_writable
-from headwater.state import GroupRow, State
+from headwater.state import GroupRow, State, TableRow
 from headwater.supervise.opening import open_group_lake
+from headwater.supervise.readying import wishes
 
 __all__ = ["check"]
 
@@ -21,16 +23,16 @@ def check(config: Config, env: Mapping[str, str]) -> list[HeadwaterError]:
     found: list[HeadwaterError] = [*unsupported(config)]
     if not config.groups:
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
-    known: dict[str, GroupRow] = {}
+    known = _Known({}, {})
     if config.state is not None:
-        _try(found, lambda: known.update(_known(config)))
-    else:
         try:
             known = _known(config)
-        except HeadwaterError:
-            known = {}  # the source's own check will say why
-    wanted = {name: [table.table for table in group.tables] for name, group in config.groups.items()}
-    found += source_problems(config.source, wanted, known)
+        except HeadwaterError as error:
+            found.append(error)
+    else:
+        with suppress(HeadwaterError):  # the source's own check will say why
+            known = _known(config)
+    found += source_problems(config.source, wishes(config, known.tables), known.groups)
     _try(found, lambda: _log_writable(config.log))
     for group in {group.lake: name for name, group in config.groups.items()}.values():
         if config.groups[group].lake in config.ducklakes:
@@ -42,11 +44,19 @@ def _open_and_close(config: Config, group: str, env: Mapping[str, str]) -> None:
     open_group_lake(config, group, env).close()
 
 
-def _known(config: Config) -> dict[str, GroupRow]:
+class _Known(NamedTuple):
+    """What the state has, by group."""
+
+    groups: dict[str, GroupRow]
+    tables: dict[str, list[TableRow]]
+
+
+def _known(config: Config) -> _Known:
     with closing(State.connect(config.state_url)) as state:
         if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
-            return {}  # a first run: there is no state yet
-        return {row.name: row for row in state.groups()}
+            return _Known({}, {})  # a first run: there is no state yet
+        groups = {row.name: row for row in state.groups()}
+        return _Known(groups, {name: state.tables(name) for name in groups})
 
 
 def _log_writable(path: str) -> None:

@@ -27,10 +27,12 @@ from headwater.change import TableName
 from headwater.configfile import Document, explain, read
 from headwater.configvalues import (
     CatalogUrl,
+    ColumnNames,
     Count,
     Duration,
     GroupName,
     IcebergProperties,
+    LakeTypeName,
     Name,
     Place,
     Port,
@@ -97,6 +99,19 @@ class Table(_Model):
     renamed: SourceTable | None = Field(default=None, alias="as")
     partition_by: tuple[str, ...] = ()
     mode: Literal["mirror", "history"] = "mirror"
+    columns: ColumnNames | None = None
+    exclude: ColumnNames = ()
+    types: dict[str, LakeTypeName] = {}
+    schema_changes: Literal["follow", "stop"] = "follow"
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.columns is not None and self.exclude:
+            raise ValueError("name either the `columns` to carry or those to `exclude`, not both")
+        lost = sorted(name for name in self.types if name in self.exclude or name not in (self.columns or self.types))
+        if lost:
+            raise ValueError(f"`types` names {lost[0]!r}, a column that is not carried")
+        return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -257,8 +272,6 @@ def _not_built(config: Config) -> Iterator[tuple[str, str]]:
             where = f"groups.{name}.tables[{index}]"
             if table.partition_by:
                 yield f"{where}.partition_by", f"partitioning (of {str(table.table)!r})"
-            if table.mode == "history":
-                yield f"{where}.mode", f"mode 'history' (of {str(table.table)!r})"
     yield from ((f"routes.{name}", "a route") for name in config.routes)
 
 

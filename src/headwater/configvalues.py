@@ -26,10 +26,12 @@ from headwater.configfile import shown
 
 __all__ = [
     "CatalogUrl",
+    "ColumnNames",
     "Count",
     "Duration",
     "GroupName",
     "IcebergProperties",
+    "LakeTypeName",
     "Name",
     "Place",
     "Port",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
@@ -110,6 +113,22 @@ def _table_name(value: object) -> TableName:
     return TableName.parse(value)
 
 
+def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("names no column (leave it out to carry them all)")
+    twice = sorted(name for name in set(names) if names.count(name) > 1)
+    if twice:
+        raise ValueError(f"names column {twice[0]!r} twice")
+    return names
+
+
+def _lake_type(text: str) -> str:
+    spelled = re.sub(r"\s+", "", text.lower())
+    if not _LAKE_TYPE.fullmatch(spelled):
+        raise ValueError(f"not a type for the lake: {shown(text)} (write varchar, decimal(20,4), double or json)")
+    return spelled
+
+
 def _no_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError(f"expected a number, found {str(value).lower()}")
@@ -152,6 +171,8 @@ Count = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
 Place = Annotated[str, AfterValidator(_place)]
 SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
 Text = Annotated[str, BeforeValidator(_text)]
+ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
+LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]

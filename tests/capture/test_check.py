@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from captured_group import Group
 
-from headwater.capture import problems
+from headwater.capture import TableWish, problems
 from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.state import GroupRow
@@ -21,7 +22,13 @@ def run(url: str, *statements: str) -> None:
 
 
 def found(url: str, *tables: str, known: dict[str, GroupRow] | None = None) -> list[HeadwaterError]:
-    return problems(url, {"shop": [TableName.parse(table) for table in tables]}, known)
+    return problems(url, {"shop": [TableWish(TableName.parse(table)) for table in tables]}, known)
+
+
+def wished(url: str, **wish: Any) -> list[tuple[str, str]]:
+    return [
+        (each.message, each.hint) for each in problems(url, {"shop": [TableWish(TableName("public", "t"), **wish)]})
+    ]
 
 
 def known(group: Group) -> dict[str, GroupRow]:
@@ -59,25 +66,21 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
         (ConfigError, "'public.seen' is a view", "name the table behind it instead"),
         (
             OperatorMustAct,
-            "table 'public.keyless' has no primary key: updates and deletes could not be followed",
-            "ALTER TABLE public.keyless ADD PRIMARY KEY (...); the key must not be deferrable",
+            "table 'public.keyless' has no primary key: once it is published, PostgreSQL refuses to update or delete"
+            " its rows",
+            "ALTER TABLE public.keyless REPLICA IDENTITY FULL;",
         ),
         (
             OperatorMustAct,
-            "table 'public.late' has a primary key that is not its replica identity: updates and deletes could not be"
-            " followed",
-            "ALTER TABLE public.late REPLICA IDENTITY DEFAULT; the key must not be deferrable",
+            "table 'public.late' has a deferrable primary key, which is no replica identity: once it is published,"
+            " PostgreSQL refuses to update or delete its rows",
+            "ALTER TABLE public.late REPLICA IDENTITY FULL;",
         ),
         (
             OperatorMustAct,
-            "table 'public.entire' has replica identity FULL, which is not supported yet",
-            "ALTER TABLE public.entire REPLICA IDENTITY DEFAULT, with a primary key",
-        ),
-        (
-            OperatorMustAct,
-            "table 'public.nothing' has a primary key that is not its replica identity: updates and deletes could not"
-            " be followed",
-            "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT; the key must not be deferrable",
+            "table 'public.nothing' has replica identity NOTHING: once it is published, PostgreSQL refuses to update or"
+            " delete its rows",
+            "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;",
         ),
         (
             ConfigError,
@@ -86,6 +89,84 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
         ),
         (ConfigError, "there is no table 'public.invoices' in the source", "did you mean sales.invoices?"),
     ]
+
+
+def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group: Group) -> None:
+    run(
+        group.url,
+        "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+    )
+    assert wished(group.url) == [
+        (
+            "partition 'public.t1' of 'public.t' has another replica identity than its root",
+            "ALTER TABLE public.t1 REPLICA IDENTITY FULL;",
+        )
+    ]
+    run(group.url, "ALTER TABLE t1 REPLICA IDENTITY FULL")
+    assert wished(group.url) == []
+
+
+def test_columns_that_the_config_names_are_checked(group: Group) -> None:
+    run(group.url, "CREATE TABLE t (id int PRIMARY KEY, amount numeric, v int GENERATED ALWAYS AS (id) VIRTUAL)")
+    assert wished(group.url, columns=("id", "amuont"), types={"amount": "decimal(20,4)"}) == [
+        ("table 'public.t' has no column 'amuont', which `columns` names", "did you mean 'amount'?")
+    ]
+    assert wished(group.url, exclude=("id", "v")) == [
+        ("table 'public.t': the columns of its key must be carried: id", "take them out of `exclude`")
+    ]
+    assert wished(group.url, columns=("amount",)) == [
+        ("table 'public.t': the columns of its key must be carried: id", "add them to `columns`")
+    ]
+    ((message, hint),) = wished(group.url, columns=("id", "v"))
+    assert "`columns` names 'v', a generated column that PostgreSQL does not send" in message
+    assert "virtual ones never" in hint
+    ((message, _),) = wished(group.url, types={"amount": "json"})
+    assert "table 'public.t': column 'amount' (numeric) cannot be 'json' in the lake" in message
+    run(group.url, "ALTER TABLE t REPLICA IDENTITY FULL")
+    ((message, _),) = wished(group.url, exclude=("amount",))
+    assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
+
+
+def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: Group) -> None:
+    run(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
+    collide, reserved = wished(group.url)
+    assert collide == (
+        "table 'public.t': a lake does not tell the columns 'Sum' and 'sum' apart",
+        "rename one of them, or leave it out with `exclude: [sum]`",
+    )
+    assert reserved == (
+        "table 'public.t': 'ROWID' is a column name that the lake keeps for itself",
+        "rename the column, or leave it out with `exclude: [ROWID]`",
+    )
+    assert wished(group.url, exclude=("sum", "ROWID")) == []
+    ((message, _),) = wished(group.url, exclude=("sum", "ROWID"), mode="history")
+    assert message == "table 'public.t': '_op' is a column name that the lake needs for the history"
+
+
+def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
+    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
+    wanted = {
+        "shop": [TableWish(TableName("public", "orders")), TableWish(TableName("public", "nothing"))],
+        "other": [TableWish(TableName("public", "keyless"))],
+    }
+    told = [each.message for each in problems(group.url, wanted)]
+    assert [message.split(":")[0] for message in told] == [
+        "there is no table 'public.nothing' in the source",
+        "table 'public.keyless' has no primary key",
+    ]
+
+
+def test_a_table_renamed_since_is_no_problem_but_another_under_its_name_is(group: Group) -> None:
+    run(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    with psycopg.connect(group.url) as connection:
+        (oid,) = connection.execute("SELECT 't'::regclass::oid::bigint").fetchone() or (0,)
+    run(group.url, "ALTER TABLE t RENAME TO u")
+    assert wished(group.url, oid=oid) == []
+    run(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    ((message, _),) = wished(group.url, oid=oid)
+    assert "is another table now: the one that is mirrored is called 'public.u'" in message
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import psycopg
 import pytest
 from captured_group import Group
 
-from headwater.capture import Source, describe, exported_snapshot
-from headwater.capture.source import publication_tables, slot_of
+from headwater.capture import Source, described, exported_snapshot
+from headwater.capture.source import current, publication_tables, slot_of
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import connect
@@ -63,9 +64,8 @@ def test_a_table_is_described_as_the_stream_will_describe_it(group: Group) -> No
     streamed = {relation.table: relation for relation in group.log.relations(ids).values()}
     with connect(group.url) as connection:
         for table in names:
-            described = describe(connection, table)
-            told = streamed[table]
-            assert (described.oid, described.identity, described.columns) == (told.oid, told.identity, told.columns)
+            present = described(connection, table, "headwater_shop")
+            assert replace(present, id=streamed[table].id) == streamed[table]
 
 
 def test_a_table_that_is_not_there_is_told(group: Group) -> None:
@@ -77,13 +77,57 @@ def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
     run(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("one", "two", "three")))
     one, two, three = (TableName("public", name) for name in ("one", "two", "three"))
     with Source(group.url) as source, connect(group.url) as connection:
+
+        def tables() -> set[TableName]:
+            return {each.table for each in (publication_tables(connection, "headwater_shop") or {}).values()}
+
         for wanted in ([one, two], [two, three], [two, three], []):
             source.ensure_publication("headwater_shop", wanted)
-            assert publication_tables(connection, "headwater_shop") == set(wanted)
+            assert tables() == set(wanted)
         with pytest.raises(ConfigError, match="nothing"):
             source.ensure_publication("headwater_shop", [TableName("public", "nothing")])
-        row = connection.execute("SELECT pubviaroot FROM pg_publication").fetchone()
-    assert row == (True,)
+        row = connection.execute("SELECT pubviaroot, pubgencols::text FROM pg_publication").fetchone()
+    assert row == (True, "s")
+
+
+def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of_columns(group: Group) -> None:
+    run(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY, x int, y int)" for name in ("one", "two")))
+    one, two, uno = (TableName("public", name) for name in ("one", "two", "uno"))
+    with Source(group.url) as source, connect(group.url) as connection:
+
+        def lists() -> dict[TableName, tuple[frozenset[str] | None, str | None]]:
+            found = publication_tables(connection, "p") or {}
+            return {each.table: (each.columns, each.row_filter) for each in found.values()}
+
+        source.ensure_publication("p", {one: ("id", "x"), two: None})
+        assert lists() == {one: (frozenset({"id", "x"}), None), two: (None, None)}
+        run(group.url, "ALTER PUBLICATION p SET TABLE one (id, x) WHERE (id > 5), two WHERE (x IS NULL)")
+        run(group.url, "ALTER TABLE one RENAME TO uno")
+        source.ensure_publication("p", {uno: ("id", "x"), two: None})
+        assert lists() == {uno: (frozenset({"id", "x"}), "(id > 5)"), two: (None, "(x IS NULL)")}
+        source.ensure_publication("p", {uno: None, two: ("id", "y")})
+        assert lists() == {uno: (None, "(id > 5)"), two: (frozenset({"id", "y"}), "(x IS NULL)")}
+        with pytest.raises(ConfigError, match="refuses the list of columns"):
+            source.ensure_publication("p", {uno: ("id", "nothing")})
+
+
+def test_a_table_is_followed_through_a_rename_and_another_one_under_its_name_is_told(group: Group) -> None:
+    run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+    one, uno = TableName("public", "one"), TableName("public", "uno")
+    with connect(group.url) as connection:
+        oid, _ = current(connection, one, None)
+        assert current(connection, one, oid) == (oid, one)
+        run(group.url, "ALTER TABLE one RENAME TO uno")
+        assert current(connection, one, oid) == (oid, uno)
+        run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+        with pytest.raises(OperatorMustAct, match=r"is another table now: .* is called 'public\.uno'"):
+            current(connection, one, oid)
+        run(group.url, "DROP TABLE uno")
+        with pytest.raises(OperatorMustAct, match="is another table now: the one that is mirrored was dropped"):
+            current(connection, one, oid)
+        run(group.url, "DROP TABLE one")
+        with pytest.raises(ConfigError, match=r"'public\.one' was dropped"):
+            current(connection, one, oid)
 
 
 def test_a_table_of_another_owner_cannot_be_published_and_that_is_told(group: Group) -> None:

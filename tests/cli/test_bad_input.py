@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from headwater.cli import cli
 from headwater.config import Config
 from headwater.supervise.opening import open_state
-from headwater.supervise.running import make_ready
+from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 from tests.proof.processes import headwater
 
@@ -161,7 +161,7 @@ def test_tables_that_cannot_be_mirrored(folder: Folder, shop: str) -> None:
     )
     assert "error: 'public.seen' is a view\nhint: name the table behind it instead" in told
     assert "error: table 'public.keyless' has no primary key" in told
-    assert "hint: ALTER TABLE public.keyless ADD PRIMARY KEY" in told
+    assert "hint: ALTER TABLE public.keyless REPLICA IDENTITY FULL;" in told
 
 
 def test_a_missing_table_alone_is_the_configs_fault(folder: Folder, shop: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
-from headwater.state import Counts, State
+from headwater.state import Counts, Member, Partitions, State, TableOptions
 
 ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")
 
@@ -69,6 +69,48 @@ def test_a_table_keeps_its_state_when_it_is_renamed(state: State) -> None:
     renamed = TableName("public", "orders2")
     row = state.ensure_table("shop", 7, renamed, RAW)
     assert (row.source, row.lake, row.state, row.position, row.copy_lsn) == (renamed, RAW, "CATCHUP", Lsn(5), Lsn(6))
+
+
+def test_a_table_remembers_what_the_config_calls_it_and_wants_of_it(state: State) -> None:
+    options = TableOptions("history", {"x": "varchar"}, "stop", False)
+    row = state.ensure_table("shop", 7, TableName("public", "orders2"), RAW, ORDERS, options)
+    assert (row.source, row.configured, row.options) == (TableName("public", "orders2"), ORDERS, options)
+    state.rename_table("shop", 7, lake=TableName("raw", "orders2"))
+    (row,) = state.tables("shop")
+    assert (row.source.name, row.lake) == ("orders2", TableName("raw", "orders2"))
+
+
+def test_a_table_waits_to_be_copied_again_until_a_copy_shows_enough(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    state.set_state("shop", 7, "STREAMING", position=Lsn(5), copy_lsn=Lsn(5))
+    state.request_resync("shop", 7, "a partition was detached", Lsn(9))
+    state.request_resync("shop", 7, "and more", Lsn(8))
+
+    def now() -> tuple[str, str | None]:
+        (row,) = state.tables("shop")
+        return row.state, row.resync
+
+    assert now() == ("PENDING", "a partition was detached")
+    state.set_state("shop", 7, "CATCHUP", position=Lsn(8), copy_lsn=Lsn(8))  # a copy that was under way
+    assert now() == ("PENDING", "a partition was detached")
+    state.set_state("shop", 7, "SNAPSHOT")
+    state.set_state("shop", 7, "CATCHUP", position=Lsn(9), copy_lsn=Lsn(9))
+    assert now() == ("CATCHUP", None)
+
+
+def test_values_in_quarantine_are_counted(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    state.add_quarantined("shop", {7: 2, 8: 1})
+    state.add_quarantined("shop", {7: 3})
+    assert [row.quarantined for row in state.tables("shop")] == [5]
+
+
+def test_what_was_seen_below_a_partitioned_table_is_kept(state: State) -> None:
+    state.ensure_table("shop", 7, ORDERS, RAW)
+    assert state.partitions("shop") == {}
+    found = Partitions(Lsn(5), 2**40, {8: Member(100, 3), 9: Member(0, 4)})
+    state.note_partitions("shop", {7: found})
+    assert state.partitions("shop") == {7: found}
 
 
 def test_an_error_is_cleared_by_the_next_good_state(state: State) -> None:

@@ -1,17 +1,27 @@
 """The first stage: changes of the source, in commit order, handed to the log."""
 
 from headwater.capture.check import problems
+from headwater.capture.checktable import TableWish
 from headwater.capture.export import Exported, exported_snapshot
 from headwater.capture.run import prepare, run_capture
-from headwater.capture.source import Source, describe, object_name
+from headwater.capture.shapes import described, described_all, row_filter
+from headwater.capture.source import Source, current, object_name, oid_of
+from headwater.capture.watch import Watch, first_look
 
 __all__ = [
     "Exported",
     "Source",
-    "describe",
+    "TableWish",
+    "Watch",
+    "current",
+    "described",
+    "described_all",
     "exported_snapshot",
+    "first_look",
     "object_name",
+    "oid_of",
     "prepare",
     "problems",
+    "row_filter",
     "run_capture",
 ]

@@ -7,10 +7,11 @@ from contextlib import closing
 from difflib import get_close_matches
 from typing import Any
 
+from headwater.capture.checktable import TableWish, table_problems
 from headwater.capture.source import (
     Source,
     check_slot,
-    describe,
+    current,
     object_name,
     publication_tables,
     slot_gone,
@@ -30,7 +31,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S"
 
 
 def problems(
-    url: str, groups: Mapping[str, Iterable[TableName]], known: Mapping[str, GroupRow] | None = None
+    url: str, groups: Mapping[str, Iterable[TableWish]], known: Mapping[str, GroupRow] | None = None
 ) -> list[HeadwaterError]:
     """All problems of a source with these groups' tables. `known` is what the state has of the groups, if anything."""
     try:
@@ -40,7 +41,7 @@ def problems(
         return [exc]
 
 
-def _server(connection: Connection, url: str, groups: Mapping[str, Iterable[TableName]]) -> Iterator[HeadwaterError]:
+def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator[HeadwaterError]:
     where = server_name(url)
     version = connection.info.server_version // 10000
     if version < _OLDEST:
@@ -94,20 +95,43 @@ def _server(connection: Connection, url: str, groups: Mapping[str, Iterable[Tabl
 
 
 def _groups(
-    connection: Connection, url: str, groups: Mapping[str, Iterable[TableName]], known: Mapping[str, GroupRow]
+    connection: Connection, url: str, groups: Mapping[str, Iterable[TableWish]], known: Mapping[str, GroupRow]
 ) -> Iterator[HeadwaterError]:
     with Source(url) as source:
         identity = source.identify()
     for group, tables in groups.items():
-        wanted = list(tables)
-        for table in wanted:
-            yield from _table(connection, table)
-        yield from _publication(connection, object_name(group), set(wanted))
+        found = [(wish, *_found(connection, wish)) for wish in tables]
+        for wish, oid, problem in found:
+            if oid is None:
+                yield problem or _missing(connection, wish.table)
+            else:
+                yield from table_problems(connection, wish, oid)
+        yield from _publication(connection, object_name(group), {oid: wish.table for wish, oid, _ in found if oid})
         row = known.get(group)
         if row is not None and row.source_id != identity.source_id:
             yield strange_source(row, identity)
             continue
         yield from _slot(connection, group, row, identity.database)
+
+
+def _found(connection: Connection, wish: TableWish) -> tuple[int | None, HeadwaterError | None]:
+    try:
+        return current(connection, wish.table, wish.oid)[0], None
+    except OperatorMustAct as problem:
+        return None, problem
+    except ConfigError as problem:
+        return None, problem if wish.oid else _other_kind(connection, wish.table)
+
+
+def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | None:
+    row = connection.execute(
+        "SELECT c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = %s",
+        table,
+    ).fetchone()
+    if row is None:
+        return None
+    return ConfigError(f"{str(table)!r} is {_KINDS.get(row[0], 'no table')}", hint="name the table behind it instead")
 
 
 def _slot(connection: Connection, group: str, row: GroupRow | None, database: str) -> Iterator[HeadwaterError]:
@@ -127,62 +151,17 @@ def _slot(connection: Connection, group: str, row: GroupRow | None, database: st
         yield exc
 
 
-def _publication(connection: Connection, name: str, wanted: set[TableName]) -> Iterator[HeadwaterError]:
+def _publication(connection: Connection, name: str, wanted: Mapping[int, TableName]) -> Iterator[HeadwaterError]:
     published = publication_tables(connection, name)
-    if published is None or published == wanted:
+    if published is None or published.keys() == wanted.keys():
         return
     (mine,) = _row(connection, "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s", (name,))
     if not mine:
-        lacking = ", ".join(str(table) for table in sorted(wanted ^ published))
+        names = dict(wanted) | {oid: each.table for oid, each in published.items()}
+        lacking = ", ".join(sorted(str(names[oid]) for oid in published.keys() ^ wanted.keys()))
         yield OperatorMustAct(
             f"publication {name!r} belongs to another role and differs from the config in: {lacking}",
             hint=f"ALTER PUBLICATION {name} OWNER TO the role of the source URL",
-        )
-
-
-def _table(connection: Connection, table: TableName) -> Iterator[HeadwaterError]:
-    found = connection.execute(
-        "SELECT c.relkind::text, c.relpersistence::text, c.relreplident::text, has_table_privilege(c.oid, 'SELECT'),"
-        " pg_has_role(c.relowner, 'USAGE'), EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)"
-        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
-        table,
-    ).fetchone()
-    if found is None:
-        yield _missing(connection, table)
-        return
-    kind, persistence, identity, readable, owned, primary = found
-    if kind not in ("r", "p"):
-        yield ConfigError(f"{str(table)!r} is {_KINDS.get(kind, 'no table')}", hint="name the table behind it instead")
-        return
-    if persistence != "p":
-        yield ConfigError(
-            f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
-            hint=f"ALTER TABLE {table} SET LOGGED",
-        )
-    if not readable:
-        yield OperatorMustAct(f"table {str(table)!r} may not be read", hint=f"GRANT SELECT ON {table} TO CURRENT_USER")
-    if not owned:
-        yield OperatorMustAct(
-            f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
-            hint=f"make the role of the source URL a member of the owner of {table}",
-        )
-    yield from _identity(connection, table, identity, primary)
-
-
-def _identity(connection: Connection, table: TableName, identity: str, primary: bool) -> Iterator[HeadwaterError]:
-    if identity == "f":
-        yield OperatorMustAct(
-            f"table {str(table)!r} has replica identity FULL, which is not supported yet",
-            hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT, with a primary key",
-        )
-    elif not describe(connection, table).key:
-        move = (
-            f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT" if primary else f"ALTER TABLE {table} ADD PRIMARY KEY (...)"
-        )
-        lack = "has a primary key that is not its replica identity" if primary else "has no primary key"
-        yield OperatorMustAct(
-            f"table {str(table)!r} {lack}: updates and deletes could not be followed",
-            hint=f"{move}; the key must not be deferrable",
         )
 
 

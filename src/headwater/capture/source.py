@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
-from headwater.change import Column, Lsn, Relation, TableName
+from headwater.capture.shapes import described
+from headwater.change import Lsn, Relation, TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import GroupRow, State
 from headwater.state.connect import Connection, connect, server_name, translated
 
 __all__ = [
+    "LISTS_SINCE",
     "Identity",
+    "Published",
     "Slot",
     "Source",
     "check_slot",
-    "describe",
+    "current",
     "object_name",
+    "oid_of",
     "publication_tables",
     "slot_gone",
     "slot_of",
     "strange_slot",
     "strange_source",
 ]
+
+LISTS_SINCE, GENERATED_SINCE = 150000, 180000  # a publication's lists of columns; its generated columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +93,9 @@ class Source:
         assert row is not None
         return Identity(*row)
 
-    def describe(self, table: TableName) -> Relation:
+    def describe(self, table: TableName | int, publication: str | None = None) -> Relation:
         with translated(self._url):
-            return describe(self._connection, table)
+            return described(self._connection, table, publication)
 
     def current_lsn(self) -> Lsn:
         """A position after everything committed so far, which the stream will reach even if nothing more is written."""
@@ -102,31 +108,56 @@ class Source:
         lsn: Lsn = row[0]
         return lsn
 
-    def ensure_publication(self, name: str, tables: Iterable[TableName]) -> None:
-        """Make the publication exist and hold exactly these tables. To be done before the slot is made."""
-        wanted = set(tables)
+    def ensure_publication(
+        self, name: str, tables: Iterable[TableName] | Mapping[TableName, Collection[str] | None]
+    ) -> None:
+        """Make the publication hold exactly these tables, of some only these columns; its row filters stay.
+
+        To be done before the slot is made.
+        """
+        wanted = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(tables)
         try:
             with translated(self._url), self._connection.transaction():
-                self._publish(name, wanted)
-        except psycopg.errors.UndefinedTable as exc:
-            raise ConfigError(f"publication {name!r}: {exc}", hint="correct the table's name in the config") from exc
+                members = {current(self._connection, table, None)[0]: (table, wanted[table]) for table in wanted}
+                self._publish(name, members)
         except OperatorMustAct as exc:
             raise OperatorMustAct(
                 f"publication {name!r} cannot be kept: {exc.message}",
                 hint="connect as the owner of the tables and of the publication, with CREATE on the database",
             ) from exc
 
-    def _publish(self, name: str, wanted: set[TableName]) -> None:
-        published = publication_tables(self._connection, name)
-        if published is None:
-            tables = sql.SQL(" FOR TABLE {}").format(_names(wanted)) if wanted else sql.SQL("")
-            statement = sql.SQL("CREATE PUBLICATION {}{} WITH (publish_via_partition_root = true)")
-            self._connection.execute(statement.format(sql.Identifier(name), tables))
+    def _publish(self, name: str, wanted: Mapping[int, tuple[TableName, Collection[str] | None]]) -> None:
+        have = publication_tables(self._connection, name)
+        if have is None:
+            self._create_publication(name, [_member(*each, None) for each in wanted.values()])
             return
-        for verb, names in (("ADD", wanted - published), ("DROP", published - wanted)):
-            if names:
-                statement = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
-                self._connection.execute(statement.format(sql.Identifier(name), sql.SQL(verb), _names(names)))
+        # By OID: a table keeps its place when it is renamed.
+        lists = {oid: frozenset(columns) if columns else None for oid, (_, columns) in wanted.items()}
+        if lists == {oid: each.columns for oid, each in have.items()}:
+            return
+        filters = {oid: each.row_filter for oid, each in have.items()}
+        members = [_member(*each, filters.get(oid)) for oid, each in wanted.items()]
+        if members:  # all at once: what stays is never left out
+            statement = sql.SQL("ALTER PUBLICATION {} SET TABLE {}")
+        else:
+            members = [_member(each.table, None, None) for each in have.values()]
+            statement = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
+        self._alter(statement.format(sql.Identifier(name), sql.SQL(", ").join(members)))
+
+    def _create_publication(self, name: str, members: list[sql.Composed]) -> None:
+        options = "publish_via_partition_root = true"
+        if self._connection.info.server_version >= GENERATED_SINCE:
+            options += ", publish_generated_columns = stored"
+        tables = sql.SQL(" FOR TABLE {}").format(sql.SQL(", ").join(members)) if members else sql.SQL("")
+        statement = sql.SQL("CREATE PUBLICATION {}{} WITH ({})")
+        self._alter(statement.format(sql.Identifier(name), tables, sql.SQL(options)))
+
+    def _alter(self, statement: sql.Composed) -> None:
+        try:
+            self._connection.execute(statement)
+        except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidColumnReference) as exc:
+            text = str(exc).strip().split("\n")[0]
+            raise ConfigError(f"the source refuses the list of columns: {text}", hint="run `headwater check`") from exc
 
     def ensure_slot(self, group: str, state: State) -> Lsn:
         """Create the group's slot, or adopt it if it is ours; return the position it stands at.
@@ -217,39 +248,82 @@ def slot_of(connection: Connection, name: str) -> Slot | None:
     return None if row is None else Slot(*row)
 
 
-def publication_tables(connection: Connection, name: str) -> set[TableName] | None:
-    """The tables a publication names; None if there is no such publication."""
-    if connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A table of a publication. `columns` is None when all are sent; `row_filter` is a condition in SQL."""
+
+    table: TableName
+    columns: frozenset[str] | None
+    row_filter: str | None
+
+
+def publication_tables(connection: Connection, name: str) -> dict[int, Published] | None:
+    """The tables of a publication, by OID; None if there is no such publication."""
+    if connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
         return None
+    details = (
+        "CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(SELECT a.attname::text FROM pg_attribute a"
+        " WHERE a.attrelid = c.oid AND a.attnum = ANY(r.prattrs::int2[])) END, pg_get_expr(r.prqual, r.prrelid)"
+        if connection.info.server_version >= LISTS_SINCE
+        else "NULL::text[], NULL"
+    )
     rows = connection.execute(
-        "SELECT n.nspname::text, c.relname::text FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
-        " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
+        f"SELECT c.oid::bigint, n.nspname::text, c.relname::text, {details} FROM pg_publication p"
+        " JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
         (name,),
     )
-    return {TableName(*row) for row in rows}
+    return {
+        oid: Published(TableName(schema, table), None if columns is None else frozenset(columns), condition)
+        for oid, schema, table, columns, condition in rows
+    }
 
 
-def describe(connection: Connection, table: TableName) -> Relation:
-    """A table's shape as pgoutput will tell it; the version id is 0."""
-    head = connection.execute(
-        "SELECT c.oid, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+def oid_of(connection: Connection, table: TableName) -> int | None:
+    """The OID of the table that has this name now."""
+    row = connection.execute(
+        "SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
         table,
     ).fetchone()
-    if head is None:
+    return None if row is None else int(row[0])
+
+
+def current(connection: Connection, table: TableName, known: int | None) -> tuple[int, TableName]:
+    """The table the config means, and its name now: one that is `known` by its OID is followed through renames."""
+    named = oid_of(connection, table)
+    if known is not None and known != named:
+        row = connection.execute(
+            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.oid = %s",
+            (known,),
+        ).fetchone()
+        if row is not None and named is None:
+            return known, TableName(*row)
+        if named is not None:
+            raise _replaced(table, TableName(*row) if row else None)
+        raise ConfigError(f"table {str(table)!r} was dropped in the source", hint="remove it from the config")
+    if named is None:
         raise ConfigError(f"there is no table {str(table)!r} in the source", hint="correct its name in the config")
-    oid, identity = head
-    columns = connection.execute(
-        # A deferrable primary key is no replica identity.
-        "SELECT a.attname::text, a.atttypid::bigint, a.atttypmod, %(identity)s = 'f' OR EXISTS ("
-        " SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND a.attnum = ANY(i.indkey::int2[]) AND i.indisvalid"
-        " AND (%(identity)s = 'd' AND i.indisprimary AND i.indimmediate OR %(identity)s = 'i' AND i.indisreplident))"
-        " FROM pg_attribute a WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped"
-        " AND a.attgenerated = '' ORDER BY a.attnum",
-        {"oid": oid, "identity": identity},
-    ).fetchall()
-    return Relation(0, oid, table, identity, tuple(Column(*row) for row in columns))
+    return named, table
 
 
-def _names(tables: Iterable[TableName]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(*table) for table in sorted(tables))
+def _replaced(table: TableName, renamed: TableName | None) -> OperatorMustAct:
+    if renamed is None:
+        return OperatorMustAct(
+            f"table {str(table)!r} is another table now: the one that is mirrored was dropped",
+            hint="let the new one land under another name with `as:`; the old mirror stays as it is",
+        )
+    return OperatorMustAct(
+        f"table {str(table)!r} is another table now: the one that is mirrored is called {str(renamed)!r}",
+        hint=f"write {renamed} in the config; let the new one land under another name with `as:`",
+    )
+
+
+def _member(table: TableName, columns: Iterable[str] | None, row_filter: str | None) -> sql.Composed:
+    listed = (
+        sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, sorted(columns)))) if columns else sql.SQL("")
+    )
+    # As PostgreSQL spells it: text from its own catalog, in brackets already.
+    condition = sql.SQL(f" WHERE {row_filter}") if row_filter else sql.SQL("")
+    return sql.SQL("{}{}{}").format(sql.Identifier(*table), listed, condition)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import closing
 
-from headwater.capture import run_capture
+from headwater.capture import Watch, run_capture
 from headwater.log import Log
 from headwater.state import State
 
 __all__ = ["capture"]
 
 
-def capture(source_url: str, state: State, log: Log, stop: threading.Event) -> None:
-    """Source → log, until told to stop: durable and registered first, only then may PostgreSQL recycle its WAL."""
-    run_capture(source_url, state, log, log.group, stop=stop)
+def capture(
+    source_url: str, state: State, log: Log, stop: threading.Event, also: Callable[[], None] = lambda: None
+) -> None:
+    """Source → log, until told to stop: durable and registered first, only then may PostgreSQL recycle its WAL.
+
+    Beside it the source's catalog is watched, for changes without a row; `also` is called with each look.
+    """
+    with closing(Watch(source_url, state, log, log.group, also)) as watch:
+        watch.start()
+        run_capture(source_url, state, log, log.group, stop=stop)

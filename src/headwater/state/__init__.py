@@ -2,7 +2,20 @@
 
 from headwater.state.connect import connect, server_name
 from headwater.state.lock import Lock
-from headwater.state.rows import Counts, Fence, GroupRow, TableRow, TableState
+from headwater.state.rows import Counts, Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
 from headwater.state.store import State
 
-__all__ = ["Counts", "Fence", "GroupRow", "Lock", "State", "TableRow", "TableState", "connect", "server_name"]
+__all__ = [
+    "Counts",
+    "Fence",
+    "GroupRow",
+    "Lock",
+    "Member",
+    "Partitions",
+    "State",
+    "TableOptions",
+    "TableRow",
+    "TableState",
+    "connect",
+    "server_name",
+]

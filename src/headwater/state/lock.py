@@ -42,9 +42,8 @@ class Lock:
         self._connection = connection
 
     def keep(self) -> None:
-        """Make sure it is still held: a restarted server has forgotten it."""
-        assert self._connection is not None, "acquire first"
-        if self._connection.closed or not self._alive(self._connection):
+        """Make sure it is held: a restarted server has forgotten it. After Unreachable, `keep` again."""
+        if self._connection is None or not self._alive(self._connection):
             self.release()
             self.acquire(PATIENCE)
 

@@ -21,6 +21,7 @@ MIGRATIONS = (
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
+        watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, files) is known up to here
         snapshot_id bigint,
         capture_error text,
         delivery_error text,
@@ -45,6 +46,13 @@ MIGRATIONS = (
         error text,
         failures integer NOT NULL DEFAULT 0,
         retry_at timestamptz,
+        configured_schema text NOT NULL, -- as the config calls it: the source may have renamed it since
+        configured_table text NOT NULL,
+        options jsonb NOT NULL DEFAULT '{}',
+        quarantined bigint NOT NULL DEFAULT 0,
+        resync text, -- why the table is to be copied again; null: it is not
+        resync_lsn pg_lsn NOT NULL DEFAULT '0/0', -- a copy that shows an earlier position does not do
+        partitions jsonb, -- of a partitioned table: what was below it at the last look
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)
     );
@@ -56,35 +64,36 @@ MIGRATIONS = (
         name text NOT NULL,
         identity text NOT NULL,
         columns jsonb NOT NULL,
-        lsn pg_lsn NOT NULL,
+        lsn pg_lsn NOT NULL, -- of the first commit that has this shape, or where it was seen in the catalog
+        seen text NOT NULL DEFAULT 'stream' CHECK (seen IN ('stream', 'catalog')),
         created_at timestamptz NOT NULL DEFAULT now()
     );
     CREATE INDEX ON headwater.relations (group_name, oid, id);
-    -- A segment of a transaction still in progress has pending_xid (and its subtransaction) and no LSNs yet.
+    -- A transaction that was streamed while in progress did not know its commit: its segments' rows have none, and
+    -- their reader takes it from here (first_lsn = last_lsn, streamed_ts) and leaves out the aborted subtransactions.
     CREATE TABLE headwater.segments (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
         path text NOT NULL,
-        first_lsn pg_lsn,
-        last_lsn pg_lsn,
-        end_lsn pg_lsn,
+        first_lsn pg_lsn NOT NULL,
+        last_lsn pg_lsn NOT NULL,
+        end_lsn pg_lsn NOT NULL,
         rows bigint NOT NULL,
         bytes bigint NOT NULL,
-        pending_xid bigint,
-        pending_subxid bigint,
+        streamed_ts timestamptz,
+        aborted bigint[] NOT NULL DEFAULT '{}',
         created_at timestamptz NOT NULL DEFAULT now(),
         UNIQUE (group_name, path),
-        CHECK (pending_xid IS NOT NULL OR (first_lsn <= last_lsn AND last_lsn < end_lsn))
+        CHECK (first_lsn <= last_lsn AND last_lsn < end_lsn)
     );
     CREATE INDEX ON headwater.segments (group_name, last_lsn, id);
-    CREATE INDEX ON headwater.segments (group_name, pending_xid) WHERE pending_xid IS NOT NULL;
     CREATE TABLE headwater.segment_parts (
         segment_id bigint NOT NULL REFERENCES headwater.segments ON DELETE CASCADE,
         relation_id bigint NOT NULL REFERENCES headwater.relations,
         rows bigint NOT NULL,
         ops text NOT NULL,
-        first_lsn pg_lsn,
-        last_lsn pg_lsn,
+        first_lsn pg_lsn NOT NULL,
+        last_lsn pg_lsn NOT NULL,
         PRIMARY KEY (segment_id, relation_id)
     );
     CREATE TABLE headwater.fences (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Counts", "Fence", "GroupRow", "TableRow", "TableState"]
+__all__ = ["Counts", "Fence", "GroupRow", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
 
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
 
@@ -26,6 +27,7 @@ class GroupRow:
     confirmed_lsn: Lsn | None  # recorded before the slot is told
     delivered_lsn: Lsn | None  # copy of the lake's position, for display
     trimmed_lsn: Lsn | None  # segments below are deleted
+    watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
     snapshot_id: int | None
     capture_error: str | None
     delivery_error: str | None
@@ -38,8 +40,37 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the config wants of one table."""
+
+    mode: Literal["mirror", "history"] = "mirror"
+    types: Mapping[str, str] = field(default_factory=dict)  # lake types asked for, by the source column's name
+    schema_changes: Literal["follow", "stop"] = "follow"
+    followed_name: bool = True  # without `as:` the lake's name follows the source's
+
+
+class Member(NamedTuple):
+    """A partition: its file (0: it is partitioned itself), and the transaction that made it one."""
+
+    filenode: int
+    attached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """What was below a partitioned table at a look at the catalog."""
+
+    lsn: Lsn  # the look was before this position
+    horizon: int  # every transaction below it had ended by then
+    members: Mapping[int, Member]  # by OID
+
+
+@dataclass(frozen=True, slots=True)
 class TableRow:
-    """A source table of a group, known by its OID, and where it is in its life."""
+    """A source table of a group, known by its OID, and where it is in its life.
+
+    `configured` is its name in the config, `source` its name now: it may have been renamed since.
+    """
 
     group: str
     oid: int
@@ -56,6 +87,10 @@ class TableRow:
     error: str | None
     failures: int
     retry_at: datetime | None
+    configured: TableName
+    options: TableOptions
+    quarantined: int
+    resync: str | None  # why it is to be copied again
     updated_at: datetime
 
 

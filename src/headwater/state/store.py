@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
 
 from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.state.lock import PATIENCE, Lock
 from headwater.state.migrations import migrate
-from headwater.state.rows import Counts, Fence, GroupRow, TableRow, TableState
+from headwater.state.rows import Counts, Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
 from headwater.state.session import Session
 
 __all__ = ["State"]
@@ -23,11 +25,12 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, snapshot_id, capture_error, delivery_error, updated_at FROM headwater.groups"
+    " trimmed_lsn, watched_lsn, snapshot_id, capture_error, delivery_error, updated_at FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
-    " copy_total, inserted, updated, deleted, error, failures, retry_at, updated_at FROM headwater.tables"
+    " copy_total, inserted, updated, deleted, error, failures, retry_at, configured_schema, configured_table, options,"
+    " quarantined, resync, updated_at FROM headwater.tables"
 )
 _FENCE = (
     'SELECT id, group_name AS "group", lsn, reached_snapshot, reached_lsn, created_at, expires_at FROM headwater.fences'
@@ -114,21 +117,46 @@ class State:
             (error, group, error),
         )
 
-    def ensure_table(self, group: str, oid: int, source: TableName, lake: TableName) -> TableRow:
-        """Make the table known (PENDING), or note its new name; where it was copied to, there it stays."""
+    def ensure_table(
+        self,
+        group: str,
+        oid: int,
+        source: TableName,
+        lake: TableName,
+        configured: TableName | None = None,
+        options: TableOptions | None = None,
+    ) -> TableRow:
+        """Make the table known (PENDING), or note its new name; where it was copied to, there it stays.
+
+        `configured` is what the config calls it, if that is not its name now.
+        """
         self._write(
-            "INSERT INTO headwater.tables (group_name, source_oid, namespace, name, lake_schema, lake_table)"
-            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, source_oid) DO UPDATE SET"
+            "INSERT INTO headwater.tables (group_name, source_oid, namespace, name, lake_schema, lake_table,"
+            " configured_schema, configured_table, options)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, source_oid) DO UPDATE SET"
             " namespace = excluded.namespace, name = excluded.name, updated_at = now(),"
+            " configured_schema = excluded.configured_schema, configured_table = excluded.configured_table,"
+            " options = excluded.options,"
             " lake_schema = CASE WHEN tables.position IS NULL THEN excluded.lake_schema ELSE tables.lake_schema END,"
             " lake_table = CASE WHEN tables.position IS NULL THEN excluded.lake_table ELSE tables.lake_table END",
-            (group, oid, *source, *lake),
+            (group, oid, *source, *lake, *(configured or source), Jsonb(asdict(options or TableOptions()))),
         )
         return next(row for row in self.tables(group) if row.oid == oid)
 
     def tables(self, group: str) -> list[TableRow]:
         rows = self.query(f"{_TABLE} WHERE group_name = %s ORDER BY namespace, name, source_oid", (group,))
-        return [TableRow(row[0], row[1], TableName(*row[2:4]), TableName(*row[4:6]), *row[6:]) for row in rows]
+        return [_table(row) for row in rows]
+
+    def rename_table(
+        self, group: str, oid: int, *, source: TableName | None = None, lake: TableName | None = None
+    ) -> None:
+        """Note how the table is called now, in the source or in the lake."""
+        self._write(
+            "UPDATE headwater.tables SET namespace = coalesce(%s, namespace), name = coalesce(%s, name),"
+            " lake_schema = coalesce(%s, lake_schema), lake_table = coalesce(%s, lake_table), updated_at = now()"
+            " WHERE group_name = %s AND source_oid = %s",
+            (*(source or (None, None)), *(lake or (None, None)), group, oid),
+        )
 
     def set_state(
         self,
@@ -142,18 +170,92 @@ class State:
         failures: int = 0,
         retry_at: datetime | None = None,
     ) -> None:
-        """Move a table on. Positions left out stay; error, failures and retry_at left out are cleared."""
+        """Move a table on. Positions left out stay; error, failures and retry_at left out are cleared.
+
+        A copy (`copy_lsn`) settles the requests to copy it again that were made before it; while one is left the
+        table is PENDING and not CATCHUP or STREAMING, whoever says so.
+        """
         self._write(
-            "UPDATE headwater.tables SET state = %s, position = coalesce(%s, position),"
-            " copy_lsn = coalesce(%s, copy_lsn), error = %s, failures = %s, retry_at = %s, updated_at = now()"
+            "UPDATE headwater.tables SET state = CASE WHEN resync IS NOT NULL AND %(state)s IN ('CATCHUP', 'STREAMING')"
+            " AND NOT coalesce(%(copy)s::pg_lsn >= resync_lsn, false) THEN 'PENDING' ELSE %(state)s END,"
+            " resync = CASE WHEN %(copy)s::pg_lsn >= resync_lsn THEN NULL ELSE resync END,"
+            " position = coalesce(%(position)s, position), copy_lsn = coalesce(%(copy)s, copy_lsn),"
+            " error = %(error)s, failures = %(failures)s, retry_at = %(retry_at)s, updated_at = now()"
+            " WHERE group_name = %(group)s AND source_oid = %(oid)s",
+            {
+                "state": state,
+                "position": position,
+                "copy": copy_lsn,
+                "error": error,
+                "failures": failures,
+                "retry_at": retry_at,
+                "group": group,
+                "oid": oid,
+            },
+        )
+
+    def request_resync(self, group: str, oid: int, reason: str, lsn: Lsn | None = None) -> None:
+        """Have the table copied again: only a copy of `lsn` or later will do; None: any that is still to come."""
+        self._write(
+            "UPDATE headwater.tables SET resync = coalesce(resync, %s), resync_lsn = greatest(resync_lsn, %s),"
+            " state = CASE WHEN state IN ('CATCHUP', 'STREAMING', 'ERRORED') THEN 'PENDING' ELSE state END,"
+            " error = NULL, failures = 0, retry_at = NULL, updated_at = now()"
             " WHERE group_name = %s AND source_oid = %s",
-            (state, position, copy_lsn, error, failures, retry_at, group, oid),
+            (reason, lsn or Lsn(0), group, oid),
+        )
+
+    def add_quarantined(self, group: str, counts: Mapping[int, int]) -> None:
+        """Count values that went to quarantine, by table. Tried once: it is a number for people to see."""
+        with self._session.transaction() as connection:
+            connection.cursor().executemany(
+                "UPDATE headwater.tables SET quarantined = quarantined + %s, updated_at = now()"
+                " WHERE group_name = %s AND source_oid = %s",
+                [(count, group, oid) for oid, count in counts.items()],
+            )
+
+    def partitions(self, group: str) -> dict[int, Partitions]:
+        """What was below each partitioned table, as `note_partitions` has it."""
+        rows = self.query(
+            "SELECT source_oid, partitions FROM headwater.tables WHERE group_name = %s AND partitions IS NOT NULL",
+            (group,),
+        )
+        return {
+            oid: Partitions(
+                Lsn.parse(kept["lsn"]),
+                kept["horizon"],
+                {int(each): Member(*member) for each, member in kept["members"].items()},
+            )
+            for oid, kept in rows
+        }
+
+    def note_partitions(self, group: str, found: Mapping[int, Partitions]) -> None:
+        """Keep what a look at the source's catalog has seen, by table."""
+
+        def work(connection: Connection) -> None:
+            connection.cursor().executemany(
+                "UPDATE headwater.tables SET partitions = %s WHERE group_name = %s AND source_oid = %s",
+                [
+                    (Jsonb({"lsn": str(each.lsn), "horizon": each.horizon, "members": dict(each.members)}), group, oid)
+                    for oid, each in found.items()
+                ],
+            )
+
+        self._session.run(work)
+
+    def note_watched(self, group: str, lsn: Lsn) -> None:
+        """What the catalog has shown up to there is dealt with. Written only if somebody waits for it."""
+        self._write(
+            "UPDATE headwater.groups SET watched_lsn = %(lsn)s WHERE name = %(group)s AND EXISTS (SELECT FROM"
+            " headwater.fences f WHERE f.group_name = name AND f.expires_at > now() AND f.lsn <= %(lsn)s"
+            " AND f.lsn > coalesce(watched_lsn, '0/0'))",
+            {"lsn": lsn, "group": group},
         )
 
     def record_progress(self, group: str, oid: int, copied_rows: int, copy_total: int | None) -> None:
         """Note how far a first copy is."""
         self._write(
-            "UPDATE headwater.tables SET copied_rows = %s, copy_total = %s, updated_at = now()"
+            "UPDATE headwater.tables SET copied_rows = %s, copy_total = %s, inserted = 0, updated = 0, deleted = 0,"
+            " updated_at = now()"
             " WHERE group_name = %s AND source_oid = %s",
             (copied_rows, copy_total, group, oid),
         )
@@ -240,7 +342,7 @@ class State:
         finally:
             lock.release()
 
-    def _write(self, sql: str, parameters: tuple[Any, ...]) -> None:
+    def _write(self, sql: str, parameters: tuple[Any, ...] | dict[str, Any]) -> None:
         self._session.run(lambda connection: connection.execute(sql, parameters))
 
     def _rows(self, kind: type[Row], sql: str, parameters: tuple[Any, ...]) -> list[Row]:
@@ -249,3 +351,11 @@ class State:
                 return cursor.execute(sql, parameters).fetchall()
 
         return self._session.run(work)
+
+
+def _table(row: tuple[Any, ...]) -> TableRow:
+    group, oid, *names = row[:6]
+    *life, schema, name, options, quarantined, resync, updated_at = row[6:]
+    named = TableName(*names[:2]), TableName(*names[2:])
+    wanted = TableName(schema, name), TableOptions(**options)
+    return TableRow(group, oid, *named, *life, *wanted, quarantined, resync, updated_at)  # type: ignore[call-arg]

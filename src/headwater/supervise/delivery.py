@@ -16,6 +16,7 @@ from headwater.config import Config
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, OperatorMustAct
 from headwater.logs import redact
 from headwater.spark import session, warm_up
+from headwater.state import Lock
 from headwater.supervise.opening import mirroring, open_state, when_free
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
@@ -33,8 +34,12 @@ _STAGED = """
            EXISTS (SELECT FROM headwater.tables WHERE group_name = %(group)s AND state = 'CATCHUP')
            OR EXISTS (SELECT FROM headwater.fences
                       WHERE group_name = %(group)s AND reached_snapshot IS NULL AND expires_at > now())
+           OR EXISTS (SELECT FROM headwater.relations r JOIN headwater.groups g ON g.name = r.group_name
+                      JOIN headwater.tables t ON t.group_name = r.group_name AND t.source_oid = r.oid
+                      WHERE r.group_name = %(group)s AND r.seen = 'catalog' AND t.state = 'STREAMING'
+                      AND r.lsn >= t.position AND r.lsn < g.captured_lsn)
     FROM headwater.segments AS segment
-    WHERE segment.group_name = %(group)s AND segment.pending_xid IS NULL AND segment.last_lsn >= (
+    WHERE segment.group_name = %(group)s AND segment.last_lsn >= (
         SELECT min(position) FROM headwater.tables
         WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING'))
 """
@@ -101,18 +106,21 @@ class _Group(threading.Thread):
         ):
             if lock is None:
                 return
-            m = mirroring(self._config, self._env, state, self._group, self._spark)
-            state.record_error(self._group, "delivery", None)
-            tidied = -TIDY_EVERY
-            while not self._ending.is_set():
-                if time.monotonic() - tidied > TIDY_EVERY:
-                    self._tidy(m)
-                    tidied = time.monotonic()
-                flow.retry(m)
-                flow.copy(m)
-                self._deliver_until_retry(m)
-                lock.keep()
-            self._drain(m)
+            with closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m:
+                state.record_error(self._group, "delivery", None)
+                self._deliver_until_told(m, lock)
+                self._drain(m)
+
+    def _deliver_until_told(self, m: flow.Mirroring, lock: Lock) -> None:
+        tidied = -TIDY_EVERY
+        while not self._ending.is_set():
+            if time.monotonic() - tidied > TIDY_EVERY:
+                self._tidy(m)
+                tidied = time.monotonic()
+            flow.retry(m)
+            flow.copy(m)
+            self._deliver_until_retry(m)
+            lock.keep()
 
     def _deliver_until_retry(self, m: flow.Mirroring) -> None:
         until = time.monotonic() + RETRY_EVERY

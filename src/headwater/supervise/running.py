@@ -10,14 +10,15 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from headwater import flow
-from headwater.capture import Source, prepare
+from headwater.capture import Source
+from headwater.change import Lsn
 from headwater.config import Config
-from headwater.errors import OperatorMustAct, Unreachable
-from headwater.state import Lock, State
-from headwater.state.lock import PATIENCE
+from headwater.errors import Unreachable
+from headwater.state import State
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.opening import open_log, open_state, when_free
+from headwater.supervise.readying import make_ready
 
 __all__ = ["capture_child", "deliver_child", "run"]
 
@@ -30,13 +31,14 @@ FENCE_TTL = 7 * 24 * 3600.0
 def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -> int:
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
-        alone = {held.enter_context(state.lock(f"run:{name}")): True for name in config.groups}
+        alone = [held.enter_context(state.lock(f"run:{name}")) for name in config.groups]
         make_ready(config, state)
         arrived = _caught_up(config, state) if until_caught_up else lambda: False
 
         def done() -> bool:
             try:
-                _stay_alone(alone)
+                for lock in alone:
+                    lock.keep()
                 return arrived()
             except Unreachable:
                 return False  # the children wait for it, too
@@ -54,39 +56,8 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
         return code or int(until_caught_up and _errored(config, state))
 
 
-def _stay_alone(locks: dict[Lock, bool]) -> None:
-    """Keep the locks, and take those again that were lost (False) because the server went away."""
-    for lock, held in locks.items():
-        locks[lock] = False
-        if held:
-            lock.keep()
-        else:
-            lock.acquire(PATIENCE)
-        locks[lock] = True
-
-
 def _errored(config: Config, state: State) -> bool:
     return any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
-
-
-def make_ready(config: Config, state: State) -> None:
-    """Make groups, publications, slots and the list of tables what the config says."""
-    for name, group in config.groups.items():
-        wanted = {table.table: table.target for table in group.tables}
-        prepare(config.source, state, name, wanted)
-        with Source(config.source) as source:
-            oids = {source.describe(table).oid: table for table in wanted}
-        for row in state.tables(name):
-            if row.oid in oids and row.state == "PAUSED":
-                raise OperatorMustAct(
-                    f"table {str(row.source)!r} was left out of group {name!r} for a while: its changes since are gone",
-                    hint=f"drop {row.lake} in the lake and mirror the table anew, in another group",
-                )
-            if row.oid not in oids and row.state != "PAUSED":
-                logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
-                state.set_state(name, row.oid, "PAUSED", error="it was taken out of the config")
-        for oid, table in oids.items():
-            state.ensure_table(name, oid, table, wanted[table])
 
 
 def _caught_up(config: Config, state: State) -> Callable[[], bool]:
@@ -98,6 +69,9 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
 
     def arrived() -> bool:
         for name, fence in fences.items():
+            group = state.group(name)
+            if group is None or (group.watched_lsn or Lsn(0)) < target or _shape_waits(state, name):
+                return False
             states = {row.state for row in state.tables(name)}
             if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
                 return False
@@ -108,13 +82,24 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     return arrived
 
 
+def _shape_waits(state: State, group: str) -> bool:
+    """Has a look at the catalog found a table's new shape that the lake does not have yet?"""
+    rows = state.query(
+        "SELECT EXISTS (SELECT FROM headwater.relations r JOIN headwater.tables t ON t.group_name = r.group_name"
+        " AND t.source_oid = r.oid WHERE r.group_name = %s AND r.seen = 'catalog' AND t.state = 'STREAMING'"
+        " AND r.lsn >= t.position)",
+        (group,),
+    )
+    return bool(rows[0][0])
+
+
 def capture_child(config: Config, group: str) -> int:
     """The body of a capture process."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop:
         parent_gone(stop)
         with when_free(state, f"capture:{group}", stop) as lock:
             if lock is not None:
-                flow.capture(config.source, state, open_log(config, state, group), stop)
+                flow.capture(config.source, state, open_log(config, state, group), stop, lock.keep)
     return 0
 
 

@@ -1,0 +1,168 @@
+"""A thread that looks at the source's catalog, for what happens to tables without a row being sent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import psycopg
+
+from headwater.capture.partitions import Seen, members, troubles
+from headwater.capture.shapes import carried, described_all
+from headwater.capture.source import object_name
+from headwater.change import Lsn, Relation
+from headwater.errors import HeadwaterError
+from headwater.state import Partitions, State
+from headwater.state.connect import Connection, connect, translated
+
+__all__ = ["Timeline", "Watch", "first_look"]
+
+_logger = logging.getLogger("headwater.capture")
+EVERY = 2.0  # seconds
+PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
+
+
+class Timeline(Protocol):
+    """The log, as far as shapes are concerned."""
+
+    def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
+    def add_shape(self, relation: Relation, lsn: Lsn) -> Relation: ...
+    def end(self) -> Lsn: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The catalog as it was before `lsn`; every transaction below `horizon` had ended."""
+
+    lsn: Lsn
+    horizon: int
+    shapes: Mapping[int, Relation]
+    partitions: Mapping[int, Mapping[int, Seen]]
+    known: Mapping[int, int]  # the newest versions that the log had then, by table
+
+    def kept(self, oid: int) -> Partitions:
+        below = {each: seen.member for each, seen in self.partitions[oid].items()}
+        return Partitions(self.lsn, self.horizon, below)
+
+
+def first_look(source_url: str, state: State, log: Timeline, group: str) -> None:
+    """Note how tables look that nobody has looked at yet; to be done before they are copied."""
+    with closing(connect(source_url, application_name="headwater watch")) as connection, translated(source_url):
+        look = _look(connection, log, group, [row.oid for row in state.tables(group)])
+    known = state.partitions(group)
+    state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
+    for oid, shape in look.shapes.items():
+        if oid not in look.known:
+            log.add_shape(shape, log.end())
+
+
+class Watch(threading.Thread):
+    """Looks every few seconds until closed. What it cannot do now it does later: it never fails."""
+
+    def __init__(
+        self, source_url: str, state: State, log: Timeline, group: str, also: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(name=f"capture-watch-{group}", daemon=True)
+        self._url, self._state, self._log, self._group = source_url, state, log, group
+        self._also = also
+        self._ending = threading.Event()
+        self._connection: Connection | None = None
+        self._pending: _Look | None = None
+
+    def run(self) -> None:
+        while not self._ending.wait(EVERY):
+            try:
+                self._also()
+                self.step()
+            except (HeadwaterError, psycopg.Error) as error:
+                self._disconnect()
+                _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
+
+    def close(self) -> None:
+        self._ending.set()
+        if self.is_alive():
+            self.join()
+        self._disconnect()
+
+    def step(self) -> None:
+        """Take a look; what is new in it is dealt with once the log has come that far."""
+        if self._connection is None:
+            self._connection = connect(self._url, application_name="headwater watch")
+        with translated(self._url):
+            if self._pending is None:
+                oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
+                look = _look(self._connection, self._log, self._group, oids)
+                if not self._news(look):
+                    self._state.note_watched(self._group, look.lsn)
+                    return
+                self._pending = look
+                self._state.add_fence(self._group, look.lsn, PATIENCE)  # so that the log comes there soon
+                # Else an idle server may stop a page header short of that position for ever.
+                self._connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
+            if self._log.end() >= self._pending.lsn:
+                look, self._pending = self._pending, None
+                self._settle(self._connection, look)
+                self._state.note_watched(self._group, look.lsn)
+
+    def _news(self, look: _Look) -> bool:
+        kept = self._state.partitions(self._group)
+        moved = any(oid not in kept or kept[oid].members != look.kept(oid).members for oid in look.partitions)
+        return moved or any(self._following(oid, shape) for oid, shape in look.shapes.items())
+
+    def _following(self, oid: int, shape: Relation) -> Relation | None:
+        """The shape as a new version, if it is one, or if the table has another file."""
+        newest = self._log.newest(oid)
+        if newest is None:
+            return shape
+        following = replace(carried(shape, newest[1]), id=newest[1].id)
+        return following if following != newest[1] or following.filenode != newest[1].filenode else None
+
+    def _settle(self, connection: Connection, look: _Look) -> None:
+        for oid, shape in look.shapes.items():
+            newest = self._log.newest(oid)
+            if newest is not None and newest[1].id != look.known.get(oid):
+                continue  # a change has told a newer one meanwhile
+            if (following := self._following(oid, shape)) is not None:
+                self._log.add_shape(following, look.lsn)
+        kept = self._state.partitions(self._group)
+        for oid, below in look.partitions.items():
+            if oid in kept:
+                truncated = _truncated(self._state, self._group, oid, kept[oid].lsn)
+                for reason in dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated)):
+                    _logger.warning("table %s will be copied again: %s", look.shapes[oid].table, reason)
+                    self._state.request_resync(self._group, oid, reason, look.lsn)
+        self._state.note_partitions(self._group, {oid: look.kept(oid) for oid in look.partitions})
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
+    wanted = list(oids)
+    newest = {oid: log.newest(oid) for oid in wanted}  # first: what is told from here on counts as newer
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
+        shapes = described_all(connection, wanted, object_name(group))
+        partitions = members(connection, shapes)
+    lsn = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+    assert horizon is not None
+    assert lsn is not None
+    known = {oid: each[1].id for oid, each in newest.items() if each is not None}
+    return _Look(lsn[0], horizon[0], shapes, partitions, known)
+
+
+def _truncated(state: State, group: str, root: int, since: Lsn) -> bool:
+    """Has the log told of a TRUNCATE of the whole table since then?"""
+    rows = state.query(
+        "SELECT EXISTS (SELECT FROM headwater.segment_parts p JOIN headwater.relations r ON r.id = p.relation_id"
+        " WHERE r.group_name = %s AND r.oid = %s AND p.ops LIKE '%%T%%' AND p.last_lsn >= %s)",
+        (group, root, since),
+    )
+    return bool(rows[0][0])

@@ -1,0 +1,238 @@
+"""What happens to tables without a row being sent is found in the catalog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from captured_group import Group
+
+from headwater.capture import Source, Watch, first_look
+from headwater.capture import watch as watching
+from headwater.change import Lsn, TableName
+
+
+class Watched:
+    """A group that is captured, and a watch whose steps are taken by hand."""
+
+    def __init__(self, group: Group, *tables: str) -> None:
+        self.group = group
+        self.watch = Watch(group.url, group.state, group.log, group.name)
+        self.plain = psycopg.connect(group.url, autocommit=True)
+        group.prepare(*tables)
+        with Source(group.url) as source:
+            self.oids = {table: source.describe(TableName("public", table)).oid for table in tables}
+        for table, oid in self.oids.items():
+            group.state.ensure_table(group.name, oid, TableName("public", table), TableName("public", table))
+            group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())
+        first_look(group.url, group.state, group.log, group.name)
+
+    def close(self) -> None:
+        self.watch.close()
+        self.plain.close()
+
+    def look(self) -> None:
+        """Take a look, and deal with it when the log has come that far."""
+        self.watch.step()
+        self.group.settle()
+        self.watch.step()
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.plain.execute(statement)
+
+    def shapes(self, table: str) -> list[tuple[str, list[str]]]:
+        """How each version of a table was seen, and its columns."""
+        rows = self.group.state.query(
+            "SELECT id, seen FROM headwater.relations WHERE oid = %s ORDER BY lsn, id", (self.oids[table],)
+        )
+        relations = self.group.log.relations(id for id, _ in rows)
+        return [(seen, [column.name for column in relations[id].columns]) for id, seen in rows]
+
+    def resync(self, table: str) -> str | None:
+        return next(row.resync for row in self.group.state.tables(self.group.name) if row.oid == self.oids[table])
+
+
+@pytest.fixture
+def plain(group: Group) -> Iterator[Watched]:
+    with psycopg.connect(group.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, x int)")
+    watched = Watched(group, "t")
+    with group.capturing():
+        yield watched
+    watched.close()
+
+
+@pytest.fixture
+def parted(group: Group) -> Iterator[Watched]:
+    with psycopg.connect(group.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE r (id int PRIMARY KEY, x int) PARTITION BY RANGE (id)")
+        connection.execute("CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10)")
+        connection.execute("CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)")
+        connection.execute("CREATE TABLE r2a PARTITION OF r2 FOR VALUES FROM (10) TO (15)")
+        connection.execute("INSERT INTO r VALUES (1), (11)")
+    watched = Watched(group, "r")
+    with group.capturing():
+        yield watched
+    watched.close()
+
+
+def test_a_shape_that_no_change_has_told_is_found(plain: Watched) -> None:
+    first = ("catalog", ["id", "x"])
+    plain.look()
+    assert plain.shapes("t") == [first]
+    plain.run("ALTER TABLE t ADD COLUMN y int")
+    plain.look()
+    assert plain.shapes("t") == [first, ("catalog", ["id", "x", "y"])]
+    plain.run("ALTER TABLE t RENAME TO u")
+    plain.look()
+    assert len(plain.shapes("t")) == 3
+    newest = plain.group.log.newest(plain.oids["t"])
+    assert newest is not None
+    assert newest[1].table == TableName("public", "u")
+
+
+def test_a_shape_that_a_change_has_told_is_not_told_again(plain: Watched) -> None:
+    plain.run("ALTER TABLE t ADD COLUMN y int", "INSERT INTO t VALUES (1)")
+    plain.group.settle()
+    plain.look()
+    assert [seen for seen, _ in plain.shapes("t")] == ["catalog", "stream"]
+
+
+def test_a_look_is_overtaken_by_a_change_that_tells_a_newer_shape(plain: Watched) -> None:
+    plain.run("ALTER TABLE t ADD COLUMN y int")
+    plain.watch.step()  # seen, and waits for the log
+    plain.run("ALTER TABLE t ADD COLUMN z int", "INSERT INTO t VALUES (1)")
+    plain.group.settle()
+    plain.look()
+    told = [("catalog", ["id", "x"]), ("catalog", ["id", "x", "y"]), ("stream", ["id", "x", "y", "z"])]
+    assert plain.shapes("t") in (told, [told[0], told[2]])
+    lsns = plain.group.state.query("SELECT lsn FROM headwater.relations ORDER BY id")
+    assert lsns == sorted(lsns)
+
+
+def test_the_thread_looks_by_itself(plain: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "EVERY", 0.05)
+    calls: list[int] = []
+    watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", lambda: calls.append(1))
+    watch.start()
+    plain.run("ALTER TABLE t DROP COLUMN x")
+    deadline = time.monotonic() + 20
+    while plain.shapes("t")[-1] != ("catalog", ["id"]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    watch.close()
+    assert plain.shapes("t")[-1] == ("catalog", ["id"])
+    assert calls
+    assert not watch.is_alive()
+
+
+def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: Watched) -> None:
+    def watched() -> Lsn:
+        group = plain.group.state.group("shop")
+        assert group is not None
+        return group.watched_lsn or Lsn(0)
+
+    plain.watch.step()
+    assert watched() == Lsn(0)  # nobody asked: not a write for nothing
+    target = plain.group.settle()
+    plain.watch.step()
+    assert watched() >= target
+
+
+HARMLESS = {
+    "nothing": (),
+    "rows move": ("UPDATE r SET id = 12 WHERE id = 1", "DELETE FROM r WHERE id = 11"),
+    "a new partition": (
+        "CREATE TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO r VALUES (21)",
+    ),
+    "a new partition, filled at once": (
+        "BEGIN; CREATE TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30); INSERT INTO r VALUES (21); COMMIT",
+    ),
+    "a new partition of a new partition": (
+        "CREATE TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (id)",
+        "CREATE TABLE r3a PARTITION OF r3 FOR VALUES FROM (20) TO (25)",
+        "INSERT INTO r VALUES (21)",
+    ),
+    "an empty table is attached": (
+        "CREATE TABLE r3 (LIKE r INCLUDING ALL)",
+        "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (20) TO (30)",
+    ),
+    "VACUUM FULL": ("VACUUM FULL r1", "VACUUM FULL r2a"),
+    "TRUNCATE of the whole": ("TRUNCATE r",),
+}
+HARM = {
+    "a partition is detached": (("ALTER TABLE r DETACH PARTITION r1",), "a partition was detached or dropped"),
+    "a partition is dropped": (("DROP TABLE r2a",), "a partition was detached or dropped"),
+    "a partitioned partition is detached": (
+        ("ALTER TABLE r DETACH PARTITION r2",),
+        "a partition was detached or dropped",
+    ),
+    "a table with rows is attached": (
+        (
+            "CREATE TABLE r3 (LIKE r INCLUDING ALL)",
+            "INSERT INTO r3 VALUES (21)",
+            "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (20) TO (30)",
+        ),
+        "partition public.r3 was attached with rows",
+    ),
+    "one is made, filled and attached at once": (
+        (
+            "BEGIN; CREATE TABLE r3 (LIKE r INCLUDING ALL); INSERT INTO r3 VALUES (21);"
+            " ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (20) TO (30); COMMIT",
+        ),
+        "partition public.r3 was attached with rows",
+    ),
+    "a tree with rows is attached": (
+        (
+            "CREATE TABLE r3 (LIKE r INCLUDING ALL) PARTITION BY RANGE (id)",
+            "CREATE TABLE r3a PARTITION OF r3 FOR VALUES FROM (20) TO (25)",
+            "INSERT INTO r3 VALUES (21)",
+            "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (20) TO (30)",
+        ),
+        "partition public.r3 was attached with rows",
+    ),
+    "one goes and comes back": (
+        (
+            "ALTER TABLE r DETACH PARTITION r1",
+            "INSERT INTO r1 VALUES (2)",
+            "ALTER TABLE r ATTACH PARTITION r1 FOR VALUES FROM (0) TO (10)",
+        ),
+        "partition public.r1 was detached and attached again",
+    ),
+    "TRUNCATE of one": (("TRUNCATE r2a",), "partition public.r2a was truncated"),
+    "TRUNCATE of one, filled again": (
+        ("TRUNCATE r1", "INSERT INTO r VALUES (3)", "ALTER TABLE r1 ALTER x SET STATISTICS 5", "ANALYZE r1"),
+        "partition public.r1 was truncated",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_is_sent_or_moves_no_rows_needs_no_copy(parted: Watched, case: str) -> None:
+    parted.run(*HARMLESS[case])
+    parted.look()
+    assert parted.resync("r") is None
+
+
+@pytest.mark.parametrize("case", HARM)
+def test_what_moves_rows_unseen_has_the_table_copied_again(parted: Watched, case: str) -> None:
+    statements, reason = HARM[case]
+    parted.run(*statements)
+    parted.look()
+    assert parted.resync("r") == reason
+
+
+def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> None:
+    with psycopg.connect(group.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE r (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+        connection.execute("CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10)")
+        watched = Watched(group, "r")
+        connection.execute("ALTER TABLE r DETACH PARTITION r1")
+    with group.capturing():
+        first_look(group.url, group.state, group.log, group.name)  # at the next start: known tables stay as known
+        watched.look()
+    assert watched.resync("r") == "a partition was detached or dropped"
+    watched.close()
