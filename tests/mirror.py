@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
-from headwater.supervise.running import make_ready
+from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
 __all__ = ["Mirror"]
@@ -53,12 +54,13 @@ class Mirror:
     def file(self) -> Path:
         return self.folder / "headwater.yaml"
 
-    def configure(self, *tables: str) -> Config:
-        text = CONFIG.format(source=self.url, catalog=self.catalog, data=self.data, tables=", ".join(map(repr, tables)))
+    def configure(self, *tables: str | dict[str, Any]) -> Config:
+        entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
+        text = CONFIG.format(source=self.url, catalog=self.catalog, data=self.data, tables=entries)
         self.file.write_text(text)
         return Config.load(self.file, {})
 
-    def start(self, *tables: str, copy: bool = True) -> None:
+    def start(self, *tables: str | dict[str, Any], copy: bool = True) -> None:
         """Mirror these tables (all of `public` by default): capture in a thread, and the first copy."""
         names = tables or [
             f"public.{name}" for (name,) in self.rows_of("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
@@ -105,13 +107,28 @@ class Mirror:
             assert time.monotonic() < deadline, f"capture does not reach {lsn}; it is at {self.m.log.end()}"
             time.sleep(0.02)
 
+    def looked(self) -> None:
+        """Wait until the source's catalog was looked at as it is now."""
+        (lsn,) = self.rows_of("SELECT pg_current_wal_insert_lsn()::text")[0]
+        self.m.state.add_fence("g", Lsn.parse(lsn), 60)  # it is noted only if somebody waits for it
+        deadline = time.monotonic() + 30
+        while (group := self.m.state.group("g")) is None or (group.watched_lsn or Lsn(0)) < Lsn.parse(lsn):
+            assert time.monotonic() < deadline, f"nobody looks at the catalog after {lsn}"
+            self.source.execute("SELECT pg_logical_emit_message(true, 'test', 'move on')")
+            time.sleep(0.1)
+
     def sync(self) -> list[flow.Delivered]:
         """Deliver everything committed so far."""
         self.captured()
         done = []
-        while (step := flow.deliver(self.m)).upto:
-            done.append(step)
+        while (step := flow.deliver(self.m)).upto or self._asked_for(step):
+            done += [step] if step.upto else []
         return done
+
+    def _asked_for(self, step: flow.Delivered) -> bool:
+        """Whether there may be more: somebody waits for a position on the way, and there are tables to bring there."""
+        end = self.m.log.end()
+        return step.position > Lsn(0) and any(fence.lsn <= end for fence in self.m.state.fences("g"))
 
     @property
     def lake(self) -> duckdb.DuckDBPyConnection:

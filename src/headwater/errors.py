@@ -7,6 +7,7 @@ HeadwaterError
 │   └── SlotLost                  the WAL is gone: the tables must be copied again
 ├── CheckFailed          exit 1   a check found a difference, or a table is ERRORED
 ├── TableError                    one table cannot go on; the others do
+│   └── CannotFollow              copying the table again would mend it
 └── CommitError
     ├── CommitConflict            did not land: plan again on the newest snapshot
     ├── CommitUnknown             may have landed: ask the lake its position first
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlreadyDelivered",
+    "CannotFollow",
     "CheckFailed",
     "CommitConflict",
     "CommitError",
@@ -68,6 +70,10 @@ class CheckFailed(HeadwaterError):
 
 
 class TableError(HeadwaterError):
+    pass
+
+
+class CannotFollow(TableError):
     pass
 
 

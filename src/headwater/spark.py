@@ -6,6 +6,7 @@ import heapq
 import importlib
 import logging
 import os
+import pickle
 import re
 import sys
 import threading
@@ -16,8 +17,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-__all__ = ["deal", "on_tasks", "session", "warm_up"]
+__all__ = ["deal", "on_tasks", "session", "spark_schema", "warm_up"]
 
 logger = logging.getLogger(__name__)
 jvm_logger = logging.getLogger(f"{__name__}.jvm")
@@ -99,17 +102,23 @@ def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
     logger.info("spark is warm", extra={"cores": cores})
 
 
+def spark_schema(schema: pa.Schema) -> StructType:
+    """How Spark spells the shape of these record batches."""
+    return from_arrow_schema(schema)
+
+
 def on_tasks(
-    spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], schema: str
+    spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], schema: pa.Schema
 ) -> DataFrame:
     """One Spark task per unit: `work(unit)` yields its record batches."""
+    packed = [pickle.dumps(unit) for unit in units]  # every task gets them all, but unpacks only its own
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from work(units[index])
+                yield from work(pickle.loads(packed[index]))
 
-    return spark.range(0, len(units), 1, len(units)).mapInArrow(run, schema)
+    return spark.range(0, len(units), 1, len(units)).mapInArrow(run, spark_schema(schema))
 
 
 def deal(items: Iterable[tuple[Item, int]], hands: int) -> list[tuple[Item, ...]]:

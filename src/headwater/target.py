@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 __all__ = ["Place", "Taken", "Target"]
@@ -38,10 +40,21 @@ class Target(Protocol[PlaceT_contra]):
         """The key columns of a file, in pieces: the position of a piece's first row, and its columns."""
         ...
 
+    def gone(self, place: PlaceT_contra) -> npt.NDArray[np.int64]:
+        """Positions of rows that were taken out of the file before."""
+        ...
+
+    def rows(self, place: PlaceT_contra, positions: pa.Array) -> pa.Table:
+        """The rows at these ascending positions, as the table's newest shape has them."""
+        ...
+
     def take_out(self, place: PlaceT_contra, positions: pa.Array) -> Taken | None:
         """Delete rows at these ascending positions, visible only after the commit; None if none was alive."""
         ...
 
     def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        """Write rows as data files, visible only after the commit. Row ids come with rows that replace older ones."""
+        """Write rows as data files, visible only after the commit. Row ids come with rows that replace older ones.
+
+        A negative `oid` means the values of that table that found no place, 0 the quarantine as a whole.
+        """
         ...

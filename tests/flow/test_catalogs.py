@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -21,7 +22,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.files import S3, filesystem
 from headwater.supervise.opening import mirroring, open_group_lake, open_state
-from headwater.supervise.running import make_ready
+from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
 
@@ -30,12 +31,12 @@ class Elsewhere(Mirror):
 
     log = "./log"
 
-    def configure(self, *tables: str) -> Config:
+    def configure(self, *tables: str | dict[str, Any]) -> Config:
         super().configure(*tables)
         self.file.write_text(self.file.read_text().replace("log: ./log", f"log: {self.log}"))
         return Config.load(self.file, {})
 
-    def start(self, *tables: str, copy: bool = True) -> None:
+    def start(self, *tables: str | dict[str, Any], copy: bool = True) -> None:
         self.config = self.configure(*tables)
         state = open_state(self.config)
         make_ready(self.config, state)
@@ -119,7 +120,7 @@ def test_many_lakes_live_in_one_postgresql_database_each_in_its_schema(
             same(mirror)
             assert mirror.m.sink.standings().keys() == {row.oid for row in mirror.m.state.tables("g")}
             ours = "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'lake' ORDER BY ALL"
-            assert mirror.ask(ours) == [("public", "Odd Name"), ("public", "orders")]
+            assert mirror.ask(ours) == [("main", "headwater_quarantine"), ("public", "Odd Name"), ("public", "orders")]
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import TableError
-from headwater.merge.tuples import NULL, TEXT, UNCHANGED, Tuples, split
+from headwater.merge.tuples import NULL, TEXT, UNCHANGED, Cells, Tuples, new_row, old_row, split
 
 Value = str | None
 CHANGES = (
@@ -46,7 +46,9 @@ def seen(tuples: Tuples, columns: int) -> dict[int, list[Value]]:
     return found
 
 
-rows = st.lists(st.one_of(st.none(), st.just(TOAST), st.text(max_size=20)), min_size=3, max_size=3)
+# Also texts that look like the cells around an UNCHANGED one, and with a few long ones among many short.
+texts = st.one_of(st.text(max_size=20), st.text("tnuIUD\x01", max_size=4), st.just("long" * 300))
+rows = st.lists(st.one_of(st.none(), st.just(TOAST), texts), min_size=3, max_size=3)
 changes = st.one_of(
     st.tuples(st.just("I"), st.none(), rows),
     st.tuples(st.just("U"), st.none(), rows),
@@ -59,15 +61,77 @@ changes = st.one_of(
 def test_any_mix_of_messages_is_taken_apart_into_what_it_was_made_of(
     history: list[Any], skip: int, width: pa.DataType
 ) -> None:
-    encoded = [
-        message(op, *([cells(*old)] if old else []), *([cells("N", new)] if new else [])) for op, old, new in history
-    ]
-    parts = split(pa.array(encoded, width).slice(skip), 3)
+    parts = split(pa.array([encode(*change) for change in history], width).slice(skip), 3)
     history = history[skip:]
     assert [chr(op) for op in parts.op] == [op for op, _, _ in history]
     assert seen(parts.new, 3) == {index: new for index, (_, _, new) in enumerate(history) if new}
     assert seen(parts.old, 3) == {index: old[1] for index, (_, old, _) in enumerate(history) if old}
     assert parts.whole.tolist() == [old[0] == "O" for _, old, _ in history if old]
+
+
+def value(cell: bytes | int | None) -> Value:
+    return cell.decode() if isinstance(cell, bytes) else TOAST if cell == UNCHANGED else None
+
+
+def values(cells: Cells) -> list[Value]:
+    texts, kinds = cells.text.to_pylist(), cells.kind.tolist()
+    return [value(UNCHANGED if kind == UNCHANGED else text) for text, kind in zip(texts, kinds, strict=True)]
+
+
+def encode(op: str, old: tuple[str, list[Value]] | None, new: list[Value] | None) -> bytes:
+    return message(op, *([cells(*old)] if old else []), *([cells("N", new)] if new else []))
+
+
+def known(old: tuple[str, list[Value]] | None, new: list[Value], key: frozenset[int]) -> list[Value]:
+    """A new row, with what the old tuple of its message tells of it."""
+    tells = {"K": key, "O": frozenset(range(3))}[old[0]] if old else frozenset()
+    return [old[1][at] if old and cell == TOAST and at in tells else cell for at, cell in enumerate(new)]
+
+
+flat = st.lists(st.one_of(st.none(), texts), min_size=3, max_size=3)  # PostgreSQL sends old rows whole
+sent = st.one_of(
+    st.tuples(st.just("I"), st.none(), flat),
+    st.tuples(st.just("U"), st.none(), rows),
+    st.tuples(st.just("U"), st.tuples(st.sampled_from("KO"), flat), rows),
+    st.tuples(st.just("D"), st.tuples(st.sampled_from("KO"), flat), st.none()),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(sent, max_size=20), st.frozensets(st.integers(0, 2), max_size=3), st.integers(0, 3))
+def test_an_unchanged_value_is_taken_from_the_old_tuple_or_told_as_a_hole(
+    history: list[Any], key: frozenset[int], skip: int
+) -> None:
+    messages = pa.array([encode(*change) for change in history], pa.binary()).slice(skip)
+    history = [(old, new) for _, old, new in history[skip:]]
+    full = split(messages, 3)
+    expected = [known(old, new, key) for old, new in history if new]
+    for column in range(3):
+        assert values(full.told(column, in_key=column in key)) == [row[column] for row in expected]
+    assert not full.holes.any()  # not asked for
+    keys = split(messages, 3, key, find_holes=True)
+    assert keys.holes.tolist() == [TOAST in row for row in expected]
+    for column in key:
+        assert values(keys.told(column, in_key=True)) == [row[column] for row in expected]
+
+
+@given(sent)
+def test_one_row_is_read_as_all_of_them_are(change: Any) -> None:
+    _, old, new = change
+    encoded = encode(*change)
+    if new:
+        assert list(map(value, new_row(encoded))) == known(old, new, frozenset())
+    if old:
+        assert list(map(value, old_row(encoded))) == old[1]
+
+
+def test_an_old_key_tells_the_key_and_nothing_else() -> None:
+    moved = message("U", cells("K", ["k", None]), cells("N", [TOAST, TOAST]))
+    parts = split(pa.array([moved]), 2, [0], find_holes=True)
+    assert values(parts.told(0, in_key=True)) == ["k"]
+    assert values(parts.told(0, in_key=False)) == [TOAST]
+    assert parts.holes.tolist() == [True]  # the other column
+    assert new_row(moved) == [UNCHANGED, UNCHANGED]
 
 
 def test_only_the_columns_asked_for_are_read() -> None:
@@ -147,3 +211,4 @@ def test_messages_of_a_real_server_are_read(database: str) -> None:
     }
     assert seen(parts.old, 3) == {2: ["1", None, None], 3: ["2", None, None], 5: ["3", "7", "y"], 6: ["3", "8", "y"]}
     assert parts.whole.tolist() == [False, False, True, True]
+    assert split(pa.array(raw), 3, [0], find_holes=True).holes.tolist() == [False, True, True, False, False]

@@ -8,28 +8,34 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater import failpoints
+from headwater import failpoints, history
+from headwater import merge as merging
 from headwater.capture import exported_snapshot
 from headwater.capture.copy import Range, balanced, read_range, showing
-from headwater.capture.source import describe
+from headwater.capture.export import Exported
+from headwater.capture.shapes import described, row_filter
+from headwater.capture.source import object_name
 from headwater.change import Lsn, Relation
+from headwater.decode import Bad
 from headwater.errors import ConfigError, OperatorMustAct, TableError, Unreachable
 from headwater.flow.mirroring import Mirroring, fail
+from headwater.quarantine import quarantined
 from headwater.sink.ducklake import NewMirror
 from headwater.spark import on_tasks
 from headwater.state import State, TableRow
 from headwater.target import Target
+from headwater.types import LakeType, lake_type
 
 __all__ = ["copy"]
 
 logger = logging.getLogger(__name__)
 
 TELL_EVERY = 5.0  # seconds
-_COPIED = "oid long, report binary, error string"
+_COPIED = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string())])
 
 
 def copy(m: Mirroring) -> dict[int, int]:
@@ -38,7 +44,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     waiting = []
     for row in m.state.tables(m.group):
         if row.state in ("PENDING", "SNAPSHOT"):
-            if row.oid in standings:  # copied, but we died before we could note it
+            if row.oid in standings and row.resync is None:  # copied, but we died before we could note it
                 _copied(m, row, standings[row.oid].position)
             else:
                 waiting.append(row)
@@ -49,7 +55,9 @@ def copy(m: Mirroring) -> dict[int, int]:
         if not new:
             return {}
         logger.info("copying %d tables at %s in %d ranges", len(new), exported.lsn, len(units))
-        work = CopyRange(m.source_url, exported.snapshot_name, m.state.url, m.group, m.sink.copy_target(new.values()))
+        quarantine = m.sink.new_quarantine()
+        target = m.sink.copy_target(new.values(), quarantine)
+        work = CopyRange(m.source_url, exported, m.state.url, m.group, target)
         with _progress_told(m, new):
             written = on_tasks(m.spark, units, work, _COPIED).collect()
     reports: defaultdict[int, list[bytes]] = defaultdict(list)
@@ -63,18 +71,20 @@ def copy(m: Mirroring) -> dict[int, int]:
     if not new:
         return {}
     try:
-        snapshot, counts = m.sink.create(new.values(), reports, exported.lsn)
+        snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn)
     except TableError as error:
         for oid in new:
             fail(m, rows[oid], str(error))
         return {}
     failpoints.hit("copy.committed")
     m.state.record_delivery(m.group, exported.lsn, snapshot, {}, {})
-    for oid, count in counts.items():
-        m.state.record_progress(m.group, oid, count, count)
+    m.state.add_quarantined(m.group, {oid: each.quarantined for oid, each in landed.items()})
+    for oid, got in landed.items():
+        m.state.record_progress(m.group, oid, got.inserted, got.inserted)
         _copied(m, rows[oid], exported.lsn)
-    logger.info("copied %d rows", sum(counts.values()))
-    return counts
+        m.state.rename_table(m.group, oid, lake=new[oid].table.name)
+    logger.info("copied %d rows", sum(each.inserted for each in landed.values()))
+    return {oid: each.inserted for oid, each in landed.items()}
 
 
 @contextmanager
@@ -102,29 +112,42 @@ def _copied(m: Mirroring, row: TableRow, at: Lsn) -> None:
     m.state.set_state(m.group, row.oid, "CATCHUP", position=at, copy_lsn=at)
 
 
-def _copy_plan(
-    m: Mirroring, waiting: Iterable[TableRow], snapshot: str
-) -> tuple[dict[int, NewMirror], list[tuple[Relation, Range]]]:
-    """The new tables and the ranges to read, as the snapshot has them."""
+def _copy_plan(m: Mirroring, waiting: Iterable[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:
+    """The new tables and the pieces to read, as the snapshot has them."""
     new, units = {}, []
     cores = m.spark.sparkContext.defaultParallelism
+    publication = object_name(m.group)
     with showing(m.source_url, snapshot) as connection:
         for row in waiting:
+            history = row.options.mode == "history"
             try:
-                relation = describe(connection, row.source)
-                if relation.oid != row.oid:
-                    raise TableError(f"{row.source} is another table by now: it was dropped and created again")
-                new[row.oid] = m.sink.new_mirror(relation, row.lake)
+                relation = described(connection, row.oid, publication)
+                kinds = {
+                    column.name: lake_type(column, row.options.types.get(column.name)) for column in relation.columns
+                }
+                lake = relation.table if row.options.followed_name else row.lake
+                new[row.oid] = m.sink.new_mirror(relation, kinds, lake, history=history)
                 parts = balanced(connection, row.oid, cores)
+                where = row_filter(connection, publication, row.oid)
             except (TableError, ConfigError, OperatorMustAct) as error:
                 new.pop(row.oid, None)
                 fail(m, row, str(error))
                 continue
-            units += [(relation, part) for part in parts]
+            units += [Piece(relation, part, tuple(kinds.values()), where, history) for part in parts]
             known = [part.rows for part in parts if part.rows is not None]
             m.state.set_state(m.group, row.oid, "SNAPSHOT")
             m.state.record_progress(m.group, row.oid, 0, sum(known) if known else None)
     return new, units
+
+
+class Piece(NamedTuple):
+    """What one task copies: a range of a table, the types of its columns in the lake, which rows, and in which mode."""
+
+    relation: Relation
+    part: Range
+    kinds: tuple[LakeType, ...]
+    where: str | None
+    history: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,29 +155,51 @@ class CopyRange:
     """One Spark task: a range of a table → data files that nobody sees yet."""
 
     source_url: str
-    snapshot: str
+    exported: Exported
     state_url: str
     group: str
     target: Target[Any]
 
-    def __call__(self, unit: tuple[Relation, Range]) -> Iterator[pa.RecordBatch]:
-        relation, part = unit
-        count = 0
+    def __call__(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        oid, count = piece.relation.oid, 0
+        found: list[dict[str, object]] = []
+        bad: list[pa.Table] = []
 
         def rows() -> Iterator[tuple[pa.Table, None]]:
             nonlocal count
-            for batch in read_range(self.source_url, self.snapshot, relation, part):
+            name = self.exported.snapshot_name
+            for batch, misfits in read_range(
+                self.source_url, name, piece.relation, piece.part, piece.kinds, piece.where
+            ):
                 count += batch.num_rows
-                yield pa.Table.from_batches([batch]), None
+                table = pa.Table.from_batches([batch])
+                if misfits:
+                    bad.append(self._quarantined(piece, table, misfits))
+                yield _as_history(table, self.exported.lsn) if piece.history else table, None
 
-        reports: list[bytes | None] = []
-        error = None
         try:
-            reports = [*self.target.write(relation.oid, rows())]
+            found += [{"oid": oid, "report": report} for report in self.target.write(oid, rows())]
+            if bad:
+                found += [
+                    {"oid": -oid, "report": report} for report in self.target.write(-oid, [(t, None) for t in bad])
+                ]
         except TableError as exc:
-            reports, error = [None], str(exc)
+            found = [{"oid": oid, "error": str(exc)}]
         with closing(State.connect(self.state_url)) as state:
-            state.add_progress(self.group, relation.oid, count)
-        schema = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string())])
-        columns = [[relation.oid] * len(reports), reports, [error] * len(reports)]
-        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+            state.add_progress(self.group, oid, count)
+        yield pa.RecordBatch.from_pylist(found, schema=_COPIED)
+
+    def _quarantined(self, piece: Piece, rows: pa.Table, misfits: dict[int, tuple[Bad, ...]]) -> pa.Table:
+        relation = piece.relation
+        key = [relation.columns[index].name for index in relation.key]
+        bad = {relation.columns[index].name: each for index, each in misfits.items()}
+        kinds = dict(zip((column.name for column in relation.columns), piece.kinds, strict=True))
+        keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
+        return quarantined((relation.oid, str(relation.table)), rows, key, bad, self.exported.lsn, keys)
+
+
+def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:
+    """Copied rows as the first of their history."""
+    told = {"_op": "copy", "_commit_lsn": at.value, "_seq": 0}
+    head = [pa.repeat(pa.scalar(told.get(field.name), field.type), rows.num_rows) for field in history.SCHEMA]
+    return pa.Table.from_arrays([*head, *rows.columns], schema=pa.schema([*history.SCHEMA, *rows.schema]))

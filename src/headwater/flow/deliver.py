@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headwater import failpoints
 from headwater import merge as merging
-from headwater.change import Lsn, Relation
-from headwater.errors import AlreadyDelivered, CommitConflict, TableError
-from headwater.flow.mirroring import Mirroring, fail
-from headwater.log import Batch, Part
+from headwater.change import Lsn, Relation, TableName
+from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
+from headwater.flow.mirroring import Mirroring, fail, give_up
+from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
+from headwater.log import Batch
 from headwater.sink.ducklake import Landed, Plan, Standing
+from headwater.sink.target import DuckLakePlace
 from headwater.state import Counts, TableRow
-from headwater.types import lake_type
+from headwater.types import LakeType, lake_type
 
 __all__ = ["Delivered", "deliver"]
 
@@ -35,14 +36,19 @@ def deliver(m: Mirroring) -> Delivered:
     tables = _chosen(m, plan)
     if not tables.standing:
         return _recorded(m, tables, Delivered(Lsn(0)))
-    staged = m.log.read(tables.start, tables.upto, m.max_rows)
-    if not staged.segments and not tables.behind:
+    staged, seen = _staged(m, tables)
+    if not staged.segments and not tables.behind and not seen:
         return _recorded(m, tables, Delivered(staged.upto, plan.base.id))
-    batch = _batch(m, tables, staged)
+    batch = _batch(m, plan, tables, staged, seen)
     merged = _merged(m, plan, batch)
     tables.failed.update(merged.failed)
+    tables.hopeless.update(merged.hopeless)
     failpoints.hit("deliver.written")
-    m.sink.discard(plan, {oid: merged.reports.pop(oid, []) for oid in merged.failed})
+    if merged.failed and 0 in merged.reports:
+        # Values were settled in the quarantine for all tables at once: go again without those that failed.
+        m.sink.discard(plan, merged.reports)
+        return _recorded(m, tables, Delivered(Lsn(0)))
+    m.sink.discard(plan, {oid: merged.reports.pop(oid, []) for failed in merged.failed for oid in (failed, -failed)})
     upto = {oid: staged.upto for oid in tables.standing if oid not in tables.failed}
     try:
         snapshot, landed = m.sink.commit(plan, merged.reports, merged.truncated, upto) if upto else (plan.base.id, {})
@@ -67,6 +73,8 @@ class _Tables:
     behind: bool  # they come up to the others first
     upto: Lsn | None
     failed: dict[int, str]
+    hopeless: set[int] = field(default_factory=set)  # of the failed: those that only a new copy would help
+    renamed: dict[int, tuple[TableName, TableName]] = field(default_factory=dict)  # in the source, and in the lake
 
     @property
     def start(self) -> Lsn:
@@ -91,47 +99,86 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
     return _Tables(rows, standing, standing, False, min(fences, default=None), failed)
 
 
-def _batch(m: Mirroring, tables: _Tables, staged: Batch) -> merging.Batch:
-    """What the staged segments hold for these tables."""
-    relations = m.log.relations(part.relation_id for segment in staged.segments for part in segment.parts)
-    parts: defaultdict[int, list[Part]] = defaultdict(list)
-    for segment in staged.segments:
-        for part in segment.parts:
-            parts[relations[part.relation_id].oid].append(part)
+def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
+    """The next whole transactions, and the newest shape of each table among them; never past a change of a key."""
+    positions = {oid: each.position for oid, each in tables.standing.items()}
+    staged = m.log.read(tables.start, tables.upto, m.max_rows)
+    while True:
+        relations = m.log.relations(part.relation_id for segment in staged.segments for part in segment.parts)
+        parts = [
+            (relations[part.relation_id], part)
+            for segment in staged.segments
+            for part in segment.parts
+            if relations[part.relation_id].oid in positions
+            and part.last_lsn >= positions[relations[part.relation_id].oid]
+            and part.first_lsn < staged.upto
+        ]
+        cut = next_key_change(parts, positions)
+        if cut is None:
+            break
+        staged = m.log.read(tables.start, cut, m.max_rows)
+    looked = m.log.shapes(positions, tables.start, staged.upto)
+    looked = {oid: found for oid, found in looked.items() if found[0] >= positions[oid]}
+    return staged, newest_shapes(parts, looked)
+
+
+def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: Batch, seen: Mapping[int, Seen]) -> merging.Batch:
+    """What the staged segments hold for these tables, and the plan with their newest columns."""
     mirrors = {}
-    for oid in parts.keys() & tables.standing.keys():
-        newest = relations[max(part.relation_id for part in parts[oid])]
+    for oid, shape in seen.items():
+        row, standing = tables.rows[oid], tables.standing[oid]
         try:
-            mirrors[oid] = _mirror(tables.rows[oid], tables.standing[oid], newest, parts[oid])
+            kinds = _follow(m, plan, tables, row, shape.newest)
+            if row.quarantined and not standing.shape.same_key(shape.newest):
+                raise CannotFollow(
+                    f"table {row.source} got another key, and values in quarantine are under the old one"
+                )
+            if shape.rows:
+                mirrors[oid] = _mirror(row, standing, shape, kinds)
         except TableError as error:
+            plan.followed.pop(oid, None)
             tables.failed[oid] = str(error)
-    return merging.Batch(tuple((each.path, each.bytes) for each in staged.segments), mirrors, relations, staged.upto)
+            if isinstance(error, CannotFollow):
+                tables.hopeless.add(oid)
+    segments = tuple(merging.Segment(each.path, each.bytes, each.commit, each.aborted) for each in staged.segments)
+    relations = {relation.id: relation for shape in seen.values() for relation in shape.versions}
+    return merging.Batch(segments, mirrors, relations, staged.upto)
 
 
-def _mirror(row: TableRow, standing: Standing, newest: Relation, parts: Iterable[Part]) -> merging.Mirror:
+def _follow(m: Mirroring, plan: Plan, tables: _Tables, row: TableRow, newest: Relation) -> dict[str, LakeType]:
+    """Let the lake's table have the newest shape; the lake types of its columns."""
+    standing = plan.standings[row.oid]
     if standing.table.partitioned:
         raise TableError(
             f"another client has partitioned {row.lake}, which this version does not write",
             hint=f"run `ALTER TABLE {row.lake} RESET PARTITIONED BY` in the lake",
         )
-    columns = tuple((column.name, lake_type(column.type_oid, column.typmod)) for column in newest.columns)
-    ours = {name: kind.ducklake for name, kind in columns}
-    lakes = {field.name: field.type for field in standing.table.columns}
-    if ours != lakes:
-        changed = sorted(name for name, _ in ours.items() ^ lakes.items())
+    kinds = {column.name: lake_type(column, row.options.types.get(column.name)) for column in newest.columns}
+    here = TableName(standing.table.schema, standing.table.name)
+    moved = row.options.followed_name and newest.table != here
+    m.sink.follow(plan, newest, kinds, newest.table if moved else None)
+    if row.options.schema_changes == "stop" and plan.followed[row.oid].alteration is not None:
         raise TableError(
-            f"table {row.source} and its mirror {row.lake} differ in column {changed[0]!r}",
-            hint="schema changes are not followed in this version: undo it, or mirror the table anew with `as:`",
+            f"table {row.source} has another shape than its mirror {row.lake}, and `schema_changes` is `stop`",
+            hint="undo the change in the source, or set `schema_changes: follow`",
         )
+    if moved or newest.table != row.source:
+        tables.renamed[row.oid] = newest.table, newest.table if moved else here
+    return kinds
+
+
+def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, LakeType]) -> merging.Mirror:
+    columns = shape.newest.columns
     return merging.Mirror(
         oid=row.oid,
-        name=str(row.source),
+        name=str(shape.newest.table),
         start=standing.position,
-        columns=columns,
-        key=tuple(newest.columns[index].name for index in newest.key),
-        rows=sum(part.rows for part in parts),
+        columns=tuple(merging.MirrorColumn(each.name, kinds[each.name], each.attnum, each.missing) for each in columns),
+        key=key_names(shape),
+        rows=shape.rows,
         # In CATCHUP an insert may have been copied already.
-        inserts_only=row.state == "STREAMING" and all(part.ops == "I" for part in parts),
+        inserts_only=row.state == "STREAMING" and shape.ops == {"I"},
+        history=row.options.mode == "history",
     )
 
 
@@ -139,7 +186,12 @@ def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:
     if not batch.mirrors:
         return merging.Merged()
     keys = {oid: mirror.key for oid, mirror in batch.mirrors.items()}
-    return merging.merge(m.spark, batch, plan.target(keys), lambda wanted: m.sink.places(plan, keys, wanted), m.scratch)
+    quarantine = m.sink.quarantine_places(plan)
+
+    def places(wanted: Mapping[int, tuple[int, int] | None]) -> list[DuckLakePlace]:
+        return m.sink.places(plan, keys, wanted)
+
+    return merging.merge(m.spark, batch, plan.target(keys), places, m.scratch, quarantine)
 
 
 def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:
@@ -147,8 +199,12 @@ def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:
     counts = {oid: Counts(each.inserted, each.updated, each.deleted) for oid, each in done.landed.items()}
     if done.upto:
         m.state.record_delivery(m.group, done.position, done.snapshot_id, counts, done.upto)
+        m.state.add_quarantined(m.group, {oid: each.quarantined for oid, each in done.landed.items()})
+        for oid, (source, lake) in tables.renamed.items():
+            if oid in done.upto:
+                m.state.rename_table(m.group, oid, source=source, lake=lake)
     for oid, error in tables.failed.items():
-        fail(m, tables.rows[oid], error)
+        (give_up if oid in tables.hopeless else fail)(m, tables.rows[oid], error)
     if done.position > Lsn(0):
         _moved_on(m, tables, done)
         foremost = max([*done.upto.values(), *(each.position for each in tables.everywhere.values())])

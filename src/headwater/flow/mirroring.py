@@ -12,7 +12,7 @@ from headwater.log import Log
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import State, TableRow, TableState
 
-__all__ = ["Mirroring", "fail", "retry", "tidy"]
+__all__ = ["Mirroring", "fail", "give_up", "retry", "tidy"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ class Mirroring:
     scratch: str  # a folder or prefix that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
 
+    def close(self) -> None:
+        """Give back the lake's connections; state and Spark belong to whoever opened them."""
+        self.sink.close()
+
 
 def fail(m: Mirroring, row: TableRow, error: str) -> None:
     """One table's trouble stays its own: it waits, longer each time, and the others go on."""
@@ -41,6 +45,15 @@ def fail(m: Mirroring, row: TableRow, error: str) -> None:
         m.group, row.oid, "ERRORED", error=error, failures=row.failures + 1, retry_at=datetime.now(UTC) + wait
     )
     logger.error("table %s: %s", row.source, error, extra={"table": str(row.source), "retry_in": wait.total_seconds()})
+
+
+def give_up(m: Mirroring, row: TableRow, reason: str) -> None:
+    """What cannot be followed is copied again, unless the config says to stop."""
+    if row.options.schema_changes == "stop":
+        fail(m, row, f"{reason}\nhint: `schema_changes: follow` would copy the table again")
+        return
+    m.state.request_resync(m.group, row.oid, reason)
+    logger.warning("table %s will be copied again: %s", row.source, reason, extra={"table": str(row.source)})
 
 
 def retry(m: Mirroring) -> None:

@@ -1,6 +1,7 @@
 """Segments → one net change per key, with the place of the row it replaces."""
 
-from headwater.merge.batch import Batch, Mirror
+from headwater.merge.batch import Batch, Mirror, MirrorColumn, Segment
+from headwater.merge.keys import row_keys
 from headwater.merge.plan import Merged, merge
 
-__all__ = ["Batch", "Merged", "Mirror", "merge"]
+__all__ = ["Batch", "Merged", "Mirror", "MirrorColumn", "Segment", "merge", "row_keys"]

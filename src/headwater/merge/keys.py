@@ -7,7 +7,8 @@ Not made canonical, because PostgreSQL tells the old spelling whenever it change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.errors import TableError
 from headwater.types import LakeType
 
-__all__ = ["key_bucket", "key_bytes", "leading_bounds"]
+__all__ = ["key_bucket", "key_bytes", "leading_bounds", "row_bytes", "row_keys"]
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -27,8 +28,19 @@ def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Arra
         return parts[0].cast(pa.binary())
     if all(pa.types.is_fixed_size_binary(part.type) for part in parts):
         return _side_by_side(parts).cast(pa.binary())
-    pieces = [piece.cast(pa.binary()) for part in parts for piece in _framed(part)]
-    return pc.binary_join_element_wise(*pieces, b"")
+    return _joined([piece for part in parts for piece in _framed(part)])
+
+
+def row_keys(rows: pa.Table, key: Mapping[str, LakeType]) -> pa.Array:
+    """What each row is told apart by: the key, or without one all it holds."""
+    if key:
+        return key_bytes([rows[name].combine_chunks() for name in key], list(key.values()))
+    return row_bytes([column.combine_chunks() for column in rows.columns])
+
+
+def row_bytes(columns: Sequence[pa.Array]) -> pa.Array:
+    """One binary value per row, equal exactly when PostgreSQL prints all its values alike; they may be null."""
+    return _joined([piece for array in columns for piece in _nullable(array, _verbatim)])
 
 
 def key_bucket(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
@@ -54,7 +66,7 @@ def key_bucket(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
 def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
     """The lowest and highest value of the key's first column, if its type is a whole number, a date or a time."""
     to = kind.arrow
-    if len(keys) == 0 or not (pa.types.is_integer(to) or pa.types.is_temporal(to)):
+    if len(keys) == 0 or to == pa.uint64() or not (pa.types.is_integer(to) or pa.types.is_temporal(to)):
         return None
     _, offsets, data = keys.buffers()
     starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
@@ -77,7 +89,9 @@ def _column(array: pa.Array, kind: LakeType) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     array = array.cast(kind.arrow)
-    to = kind.arrow
+    to, element = kind.arrow, kind.element
+    if element is not None:
+        return _listed(array, lambda values: _column(values, element))
     if kind.pg == "character":
         array = pc.utf8_rtrim(array, characters=" ")  # char(n) compares without its padding
     if pa.types.is_large_string(to) or pa.types.is_large_binary(to):
@@ -88,14 +102,56 @@ def _column(array: pa.Array, kind: LakeType) -> pa.Array:
         return pa.Array.from_buffers(pa.binary(16), len(array), [None, array.buffers()[1]], offset=array.offset)
     if pa.types.is_boolean(to):
         return _fixed(array.cast(pa.uint8()).to_numpy().astype(">i8"))
+    if pa.types.is_unsigned_integer(to):
+        return _fixed(array.to_numpy().astype(">u8"))
     if pa.types.is_floating(to):
-        return _fixed(_one_zero_one_nan(array.to_numpy().astype(np.float64)).astype(">f8"))
+        return _fixed(_one_nan(array.to_numpy().astype(np.float64) + 0.0).astype(">f8"))  # -0.0 + 0.0 is 0.0
     whole = array.view(pa.int32() if to.bit_width == 32 else pa.int64() if to.bit_width == 64 else to)
     return _fixed(whole.to_numpy().astype(">i8"))
 
 
-def _one_zero_one_nan(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.where(np.isnan(values), np.nan, values + 0.0)  # -0.0 + 0.0 is 0.0
+def _verbatim(array: pa.Array) -> pa.Array:
+    """A column without nulls as fixed-size or large binary, bit by bit; only there is but one NaN, as in PostgreSQL."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if pa.types.is_list(kind):
+        return _listed(array, _verbatim)
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.uint8())
+    elif pa.types.is_floating(kind):
+        array = pa.array(_one_nan(array.to_numpy()), kind)
+    elif not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind):
+        return array.cast(pa.large_binary())
+    width = array.type.bit_width // 8
+    return pa.Array.from_buffers(pa.binary(width), len(array), [None, array.buffers()[1]], offset=array.offset)
+
+
+def _nullable(array: pa.Array, value: Callable[[pa.Array], pa.Array]) -> list[pa.Array]:
+    """The pieces of one column among several: a flag, the length and the bytes, which are none for a null."""
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    part = value(array if valid.all() else array.drop_null()).cast(pa.large_binary())
+    if not valid.all():
+        part = pc.fill_null(part.take(pa.array(np.cumsum(valid) - 1, mask=~valid)), b"")
+    flag = pa.Array.from_buffers(pa.binary(1), len(valid), [None, pa.py_buffer(valid.astype(np.uint8))])
+    return [flag, *_framed(part)]
+
+
+def _listed(array: pa.Array, value: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Lists, none of them null, as large binary: the pieces of their elements one after the other."""
+    elements = _joined(_nullable(array.flatten(), value))
+    _, offsets, data = elements.buffers()
+    ends = np.concatenate([[0], np.cumsum(pc.list_value_length(array).to_numpy())])
+    edges = np.frombuffer(offsets, np.int32).astype(np.int64)[ends + elements.offset]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), [None, pa.py_buffer(edges), data])
+
+
+def _joined(pieces: Sequence[pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*(piece.cast(pa.binary()) for piece in pieces), b"")
+
+
+def _one_nan(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    return np.where(np.isnan(values), values.dtype.type(np.nan), values)
 
 
 def _fixed(values: npt.NDArray[np.generic]) -> pa.Array:

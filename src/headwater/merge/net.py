@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,7 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["CHANGE", "DELETE", "INSERT", "TRUNCATE", "UPDATE", "Net", "fold_table", "split_tables"]
+__all__ = [
+    "CHANGE",
+    "DELETE",
+    "INSERT",
+    "TRUNCATE",
+    "UPDATE",
+    "UPSERT",
+    "Net",
+    "fold_bag",
+    "fold_table",
+    "split_tables",
+]
 
 INSERT, UPDATE, DELETE, TRUNCATE = (ord(op) for op in "IUDT")
 
@@ -25,6 +37,22 @@ CHANGE = pa.schema(
         pa.field("op", pa.int32()),
         pa.field("relation", pa.int64()),
         pa.field("message", pa.binary()),
+        pa.field("holes", pa.bool_()),  # it has UNCHANGED values that its message does not tell
+        pa.field("origin", pa.binary()),  # of a row with holes that moved here: the key it had
+    ]
+)
+
+# A row to write. With holes: the messages before it, newest first, until one that tells everything; if none does,
+# `base` is the key, before the batch, of the row in the lake that has the rest.
+UPSERT = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("lsn", pa.int64()),
+        pa.field("relation", pa.int64()),
+        pa.field("message", pa.binary()),
+        pa.field("older", pa.list_(pa.binary())),
+        pa.field("older_relations", pa.list_(pa.int64())),
+        pa.field("base", pa.binary()),
     ]
 )
 
@@ -33,9 +61,9 @@ class Net(NamedTuple):
     """What a table's changes amount to, by key."""
 
     truncated: bool
-    upserts: pa.Table  # key, relation, message, replaces: whether the lake may hold an older row
-    touched: pa.Array  # keys whose row in the lake, if there is one, goes
-    removed: int  # keys whose last operation is a delete of a row that existed before
+    upserts: pa.Table  # of UPSERT
+    touched: pa.Array  # keys whose row in the lake, if there is one, goes; as often as rows of a bag go
+    scattered: bool = False  # a row with holes moved: its past may be in another slot, and must come here too
 
 
 def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -51,17 +79,107 @@ def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 def fold_table(changes: pa.Table) -> Net:
     """One table's changes in commit order → its net change per key: the last operation wins."""
+    truncated, changes = _after_truncate(changes)
     ops = changes["op"].to_numpy()
-    truncates = np.flatnonzero(ops == TRUNCATE)
-    if len(truncates):
-        changes, ops = changes.slice(truncates[-1] + 1), ops[truncates[-1] + 1 :]
     first, last = _ends(changes["key"])
     existed = ops[first] != INSERT
-    kept = ops[last] != DELETE
-    upserts = changes.take(pa.array(last[kept])).select(["key", "relation", "message"])
-    upserts = upserts.append_column("replaces", pa.array(existed[kept]))
-    touched = changes["key"].take(pa.array(first[existed]))
-    return Net(bool(len(truncates)), upserts, touched.combine_chunks(), int((existed & ~kept).sum()))
+    kept = last[ops[last] != DELETE]
+    holes = changes["holes"].to_numpy()
+    pasts = _Pasts(changes) if holes[kept].any() else None
+    chains = None if pasts is None else [pasts.of[at] if holes[at] else None for at in kept.tolist()]
+    upserts = _upserts(changes, kept, chains)
+    touched = changes["key"].take(pa.array(first[existed])).combine_chunks()
+    return Net(truncated, upserts, touched, pasts is not None and pasts.moved)
+
+
+def fold_bag(changes: pa.Table) -> Net:
+    """The same for a table without a key, whose 'keys' are entire rows: how many of each come, how many go.
+
+    The rows that come are the last that came: their values are the same, but of those that do not fit the text may not.
+    """
+    truncated, changes = _after_truncate(changes)
+    codes = changes["key"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    ops = changes["op"].to_numpy()
+    came, went = np.flatnonzero(ops == INSERT), np.flatnonzero(ops == DELETE)
+    count = int(codes.max(initial=-1)) + 1
+    more = np.bincount(codes[came], minlength=count) - np.bincount(codes[went], minlength=count)
+    coming, going = _last(codes, came, more), _last(codes, went, -more)
+    return Net(truncated, _upserts(changes, coming, None), changes["key"].take(pa.array(going)).combine_chunks())
+
+
+def _last(codes: np.ndarray, rows: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """For each code as many of its rows as told, the last ones."""
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    ends = np.cumsum(np.bincount(codes[rows], minlength=len(many)))
+    from_behind = ends[codes[rows]] - np.arange(len(rows))  # 1: the last of its code
+    chosen: np.ndarray = rows[from_behind <= many[codes[rows]]]
+    return chosen
+
+
+def _after_truncate(changes: pa.Table) -> tuple[bool, pa.Table]:
+    truncates = np.flatnonzero(changes["op"].to_numpy() == TRUNCATE)
+    return bool(len(truncates)), changes.slice(truncates[-1] + 1) if len(truncates) else changes
+
+
+def _upserts(changes: pa.Table, rows: np.ndarray, pasts: list[_Past | None] | None) -> pa.Table:
+    found = changes.select(["key", "lsn", "relation", "message"]).take(pa.array(rows))
+    if pasts is None:
+        rest = [pa.nulls(len(rows), UPSERT.field(name).type) for name in ("older", "older_relations", "base")]
+    else:
+        messages, relations = changes["message"], changes["relation"]
+        chains = [past and past.older() for past in pasts]
+        rest = [
+            pa.array(
+                [chain and [messages[at].as_py() for at in chain] for chain in chains], UPSERT.field("older").type
+            ),
+            pa.array([chain and [relations[at].as_py() for at in chain] for chain in chains], pa.list_(pa.int64())),
+            pa.array([past and past.base for past in pasts], pa.binary()),
+        ]
+    return pa.table([*found.columns, *rest], schema=UPSERT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A version of a row, the one before it in the batch, or the key of the one in the lake."""
+
+    at: int
+    before: _Past | None = None
+    base: bytes | None = None
+
+    def older(self) -> list[int]:
+        found, past = [], self.before
+        while past is not None:
+            found.append(past.at)
+            past = past.before
+        return found
+
+
+class _Pasts:
+    """Where the values of rows with holes come from, one change after the other as `fold.py` has it.
+
+    A loop over rows, but only for tables whose batch has UNCHANGED values.
+    """
+
+    def __init__(self, changes: pa.Table) -> None:
+        self.of: dict[int, _Past] = {}
+        self.moved = False
+        now: dict[bytes, _Past] = {}
+        gone: tuple[bytes, _Past | None] | None = None  # what the delete just before was about
+        columns = (changes[name].to_pylist() for name in ("key", "op", "holes", "origin"))
+        for at, (key, op, holes, origin) in enumerate(zip(*columns, strict=True)):
+            if op == DELETE:
+                gone = key, now.pop(key, None)
+                continue
+            if not holes:
+                past = _Past(at)
+            elif origin is None:
+                before = now.get(key)
+                past = _Past(at, before, before.base if before else key)
+            else:
+                self.moved = True
+                before = gone[1] if gone is not None and gone[0] == origin else None
+                past = _Past(at, before, before.base if before else origin)
+            now[key] = self.of[at] = past
 
 
 def _ends(keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

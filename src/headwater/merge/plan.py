@@ -9,79 +9,138 @@ Types are met at the two ends only: extracting the key, and decoding the rows th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import failpoints
 from headwater.merge.batch import Batch
+from headwater.merge.net import CHANGE
+from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.spread import slots_for, spread
-from headwater.merge.tasks import Append, FoldSlot, Locate, Parse, WriteSlot
-from headwater.spark import deal, on_tasks
+from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldSlot, Locate, Parse, WriteSlot
+from headwater.spark import deal, on_tasks, spark_schema
 from headwater.target import Place, Target
 
 __all__ = ["Merged", "merge"]
 
-_CHANGE = "slot int, oid long, key binary, lsn long, seq long, op int, relation long, message binary"
-_FOLDED = (
-    "slot int, oid long, name string, part int, touched long, low long, high long, truncated boolean, error string"
-)
-_LOCATED = "slot int, oid long, key binary, row_id long, report binary"
-_WRITTEN = "oid long, report binary, error string"
-
 Bounds = tuple[int, int]
+Places = Callable[[Mapping[int, Bounds | None]], Sequence[Place]]
+Slots = dict[int, tuple[int, ...]]
 
 
 @dataclass(slots=True)
 class Merged:
-    """What the tasks did: the lake's own reports by table, and the tables that could not be done."""
+    """What the tasks did: the lake's own reports by table, and the tables that could not be done.
+
+    Values that found no place are reported under the table's negative number; those of older batches that are settled
+    now under 0. `hopeless` are the failed tables that only a new copy would help.
+    """
 
     reports: dict[int, list[bytes]] = field(default_factory=dict)
     truncated: set[int] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)
+    hopeless: set[int] = field(default_factory=set)
+
+    def fail(self, row: Row) -> None:
+        self.failed.setdefault(row.oid, row.error)
+        if row.hopeless:
+            self.hopeless.add(row.oid)
 
 
 def merge(
     spark: SparkSession,
     batch: Batch,
     target: Target[Any],
-    places: Callable[[Mapping[int, Bounds | None]], Sequence[Place]],
+    places: Places,
     scratch: str,
+    quarantine: Sequence[Place] = (),
 ) -> Merged:
     """Fold the batch and write it out through `target`; nothing is visible before its reports are committed.
 
     `places` is asked for the lake files in which older rows may stand: by table, with the lowest and highest value of
-    the key's first column among them, where that is known.
+    the key's first column among them, where that is known. `quarantine` are the files with values not settled yet.
     """
-    cores = spark.sparkContext.defaultParallelism
-    units = deal(batch.segments, cores)
-    if all(mirror.inserts_only for mirror in batch.mirrors.values()):
-        # None of these keys can be in the lake: no fold, no shuffle, no search.
-        return _collected(on_tasks(spark, units, Append(batch, target), _WRITTEN), Merged())
+    merged = Merged()
+    appended, folded = _parted(batch)
+    if appended is not None:
+        _collect(on_tasks(spark, _units(spark, appended), Append(appended, target), WRITTEN), merged)
+    if folded is not None:
+        with Scratch.opened(scratch) as room:
+            _Merge(spark, folded, target, room, merged).run(places, quarantine)
+    return merged
 
-    rows = sum(mirror.rows for mirror in batch.mirrors.values())
-    slots = slots_for(rows, batch.bytes, len(batch.mirrors), cores)
-    placed = spread({oid: mirror.rows for oid, mirror in batch.mirrors.items()}, slots)
-    with Scratch.opened(scratch) as room:
-        changes = on_tasks(spark, units, Parse(batch, placed), _CHANGE).repartitionById(slots, F.col("slot"))
-        folded = changes.mapInArrow(FoldSlot(batch, room), _FOLDED).collect()
+
+def _parted(batch: Batch) -> tuple[Batch | None, Batch | None]:
+    """What is only appended, and what must be folded first.
+
+    When nothing is updated or deleted none of the keys can be in the lake: no fold, no shuffle, no search.
+    """
+    mirrors = batch.mirrors
+    if all(mirror.history or mirror.inserts_only for mirror in mirrors.values()):
+        return batch, None
+    histories = {oid: mirror for oid, mirror in mirrors.items() if mirror.history}
+    others = {oid: mirror for oid, mirror in mirrors.items() if not mirror.history}
+    return replace(batch, mirrors=histories) if histories else None, replace(batch, mirrors=others)
+
+
+def _units(spark: SparkSession, batch: Batch) -> list[tuple[Any, ...]]:
+    return deal([(each, each.bytes) for each in batch.segments], spark.sparkContext.defaultParallelism)
+
+
+@dataclass(slots=True)
+class _Merge:
+    spark: SparkSession
+    batch: Batch
+    target: Target[Any]
+    room: Scratch
+    merged: Merged
+
+    def run(self, places: Places, quarantine: Sequence[Place]) -> None:
+        cores = self.spark.sparkContext.defaultParallelism
+        rows = {oid: mirror.rows for oid, mirror in self.batch.mirrors.items()}
+        slots = slots_for(sum(rows.values()), self.batch.bytes, len(rows), cores)
+        placed = spread(rows, slots)
+        folded = self._fold(slots, placed)
+        scattered = {row.oid for row in folded if row.scattered}
+        if scattered:  # rare: a row with values to be found elsewhere was given another key
+            placed |= {oid: placed[oid][:1] for oid in scattered}
+            folded = self._fold(slots, placed)
         failpoints.hit("deliver.folded")
-        merged = Merged(
-            truncated={row.oid for row in folded if row.truncated},
-            failed={row.oid: row.error for row in folded if row.error is not None},
-        )
-        kept = [Kept(row.slot, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed]
+        self.merged.truncated = {row.oid for row in folded if row.truncated}
+        for row in folded:
+            if row.error is not None:
+                self.merged.fail(row)
+        self._write(folded, slots, placed, places, quarantine)
+
+    def _fold(self, slots: int, placed: Slots) -> list[Row]:
+        parsed = on_tasks(self.spark, _units(self.spark, self.batch), Parse(self.batch, placed), CHANGE)
+        changes = parsed.repartitionById(slots, F.col("slot"))
+        return changes.mapInArrow(FoldSlot(self.batch, self.room, placed), spark_schema(FOLDED)).collect()
+
+    def _write(self, folded: list[Row], slots: int, placed: Slots, places: Places, quarantine: Sequence[Place]) -> None:
+        batch, merged = self.batch, self.merged
+        kept = tuple(Kept(row.slot, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed)
         # A truncated table's files all go as they are: there is nothing to look for.
         searched = _bounds(row for row in folded if row.oid not in merged.truncated | merged.failed.keys())
-        wanted = [(place, place.rows) for place in places(searched)]
+        found = places(searched)
+        bags = {oid for oid in searched if not batch.mirrors[oid].key}
+        keyed = [(place, place.rows) for place in found if place.oid not in bags]
         # Every slot must be woken to write, whether rows were found for it or not: the first unit sees to that.
-        searches = [range(slots), *deal(wanted, cores)]
-        locate = Locate(batch, target, room, placed, tuple(each for each in kept if each.oid in searched))
-        located = on_tasks(spark, searches, locate, _LOCATED).repartitionById(slots, F.col("slot"))
-        return _collected(located.mapInArrow(WriteSlot(batch, target, room, tuple(kept)), _WRITTEN), merged)
+        searches: list[Any] = [range(slots), *deal(keyed, self.spark.sparkContext.defaultParallelism)]
+        searches += [tuple(place for place in found if place.oid == oid) for oid in bags]
+        if quarantine:
+            searches.append(
+                Resolve(batch, self.target, self.room, kept, frozenset(merged.truncated), tuple(quarantine))
+            )
+        based = frozenset(row.oid for row in folded if row.based)
+        locate = Locate(batch, self.target, self.room, placed, kept, based)
+        located = on_tasks(self.spark, searches, locate, LOCATED).repartitionById(slots, F.col("slot"))
+        write = WriteSlot(batch, self.target, self.room, kept)
+        _collect(located.mapInArrow(write, spark_schema(WRITTEN)), merged)
 
 
 def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
@@ -95,10 +154,9 @@ def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
     return found
 
 
-def _collected(written: DataFrame, merged: Merged) -> Merged:
+def _collect(written: DataFrame, merged: Merged) -> None:
     for row in written.collect():
         if row.error is not None:
-            merged.failed.setdefault(row.oid, row.error)
+            merged.fail(row)
         else:
             merged.reports.setdefault(row.oid, []).append(bytes(row.report))
-    return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,37 +10,65 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Relation
-from headwater.decode import decode
-from headwater.errors import TableError
-from headwater.merge.batch import Mirror
-from headwater.merge.keys import key_bytes
+from headwater.change import Column, Relation
+from headwater.decode import Bad, Decoded, decode
+from headwater.errors import CannotFollow, TableError
+from headwater.merge.batch import Mirror, MirrorColumn
+from headwater.merge.keys import key_bytes, row_bytes
 from headwater.merge.net import DELETE, INSERT, UPDATE
-from headwater.merge.tuples import UNCHANGED, Tuples, split
-from headwater.types import LakeType, lake_type
+from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
+from headwater.types import lake_type
 
-__all__ = ["Keyed", "keyed", "typed_rows"]
+__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "read", "typed_rows"]
 
 _Rows = npt.NDArray[np.int64]
 
 
 class Keyed(NamedTuple):
-    """Changes with their keys: `rows` are indexes of the messages, `late` orders two changes made of one message."""
+    """Changes with their keys: `rows` are indexes of the messages, `late` orders two changes made of one message.
+
+    `holes`: UNCHANGED values that the message does not tell; `origin`: the key such a row had before it moved.
+    """
 
     rows: _Rows
     late: npt.NDArray[np.bool_]
     op: npt.NDArray[np.uint8]
     key: pa.Array
+    holes: npt.NDArray[np.bool_]
+    origin: pa.Array
+
+
+class Typed(NamedTuple):
+    """Rows as the lake has them, and by column the values that its types cannot hold."""
+
+    rows: pa.Table
+    bad: dict[str, tuple[Bad, ...]]
+
+
+def columns_in(mirror: Mirror, relation: Relation) -> dict[str, int]:
+    """Where the mirror's columns stand in this version of the relation; those it did not have yet are left out."""
+    at = {column.attnum: index for index, column in enumerate(relation.columns)}
+    if 0 in at:
+        raise CannotFollow(
+            f"table {mirror.name} was altered several times while nobody looked: which column was which is not known"
+        )
+    return {column.name: at[column.attnum] for column in mirror.columns if column.attnum in at}
 
 
 def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
-    """What each message does to which key. An update that moves a row is a delete there and an insert here."""
-    kinds = dict(mirror.columns)
-    at = {name: _index(mirror, relation, name, kinds[name]) for name in mirror.key}
-    parts = split(messages, len(relation.columns), at.values())
-    new = _keys(mirror, at, parts.new)
-    old = _keys(mirror, at, parts.old)
+    """What each message does to which key. An update that moves a row is a delete there and an insert here.
+
+    Without a key, every update does: the 'key' is the row.
+    """
+    places = columns_in(mirror, relation)
+    parts = split(messages, len(relation.columns), [places[c.name] for c in mirror.key_columns if c.name in places],
+                  find_holes=bool(mirror.key))  # fmt: skip
+    updates = np.count_nonzero(parts.op == UPDATE)
     updated = np.flatnonzero(parts.op[parts.old.rows] == UPDATE)
+    if not mirror.key and not (parts.whole.all() and len(updated) == updates):
+        raise CannotFollow(f"table {mirror.name} has no key, and a change does not tell the whole old row")
+    new = _keys(mirror, relation, places, parts, new=True)
+    old = _keys(mirror, relation, places, parts, new=False)
     counterpart = np.searchsorted(parts.new.rows, parts.old.rows[updated])
     differs = pc.not_equal(old.take(pa.array(updated)), new.take(pa.array(counterpart)))
     moved = differs.to_numpy(zero_copy_only=False).astype(bool)
@@ -51,48 +80,133 @@ def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
         late=np.concatenate([np.ones(len(new), bool), np.zeros(len(gone), bool)]),
         op=np.concatenate([new_op, np.full(len(gone), DELETE, np.uint8)]),
         key=pa.concat_arrays([new, old.take(pa.array(gone))]),
+        holes=np.concatenate([parts.holes, np.zeros(len(gone), bool)]),
+        origin=_origins(parts.holes, old, counterpart[moved], updated[moved], len(gone)),
     )
 
 
-def typed_rows(mirror: Mirror, relation: Relation, messages: pa.Array) -> pa.Table:
-    """The new rows of these messages, decoded by column onto the table's newest shape."""
-    kinds = {name: _index(mirror, relation, name, kind) for name, kind in mirror.columns}
-    unknown = [column.name for column in relation.columns if column.name not in kinds]
-    if unknown:
-        raise TableError(
-            f"table {mirror.name} has a column {unknown[0]!r} that its copy in the lake does not have",
-            hint="schema changes are not followed in this version: copy the table anew under another name (`as:`)",
+def _origins(holes: npt.NDArray[np.bool_], old: pa.Array, at: _Rows, moved: _Rows, gone: int) -> pa.Array:
+    """The old keys of those new tuples (`at`) that moved and have holes; null for the others, and for deletes."""
+    if not holes.any():
+        return pa.nulls(len(holes) + gone, old.type)
+    found = np.full(len(holes) + gone, -1)
+    found[at] = np.where(holes[at], moved, -1)
+    return old.take(pa.array(found, mask=found < 0))
+
+
+def typed_rows(
+    mirror: Mirror, relations: Mapping[int, Relation], upserts: pa.Table, lake: pa.Table | None = None
+) -> Typed:
+    """New rows, all of one relation version, decoded by column onto the table's newest shape.
+
+    `upserts` has at least `relation` and `message`; with holes also what fills them (`net.UPSERT`): older messages, or
+    the row of key `base` among `lake`, the lake's own rows with a column `key`.
+    """
+    relation = relations[upserts["relation"][0].as_py()]
+    places = columns_in(mirror, relation)
+    parts = split(upserts["message"].combine_chunks(), len(relation.columns), places.values())
+    arrays, bad = [], {}
+    for column in mirror.columns:
+        index = places.get(column.name)
+        if index is None:
+            arrays.append(missing(column, upserts.num_rows))
+            continue
+        cells = parts.told(index, in_key=column.name in mirror.key)
+        if (cells.kind == UNCHANGED).any():
+            cells = _from_older(mirror, relations, column, upserts, cells)
+        decoded = read(cells.text, column, relation.columns[index])
+        if decoded.bad:
+            bad[column.name] = decoded.bad
+        holes = cells.kind == UNCHANGED
+        arrays.append(_from_lake(mirror, column, decoded.array, holes, upserts, lake) if holes.any() else decoded.array)
+    return Typed(pa.Table.from_arrays(arrays, schema=mirror.schema), bad)
+
+
+def read(text: pa.Array, column: MirrorColumn, source: Column) -> Decoded:
+    """A column's values, printed when it was `source`, as it is now. What was a real is as exact as a real still."""
+    was = lake_type(source)
+    if was.arrow == pa.float32() and column.kind.pg == "double precision":
+        decoded = decode(text, was)
+        return Decoded(decoded.array.cast(column.kind.arrow), decoded.bad)
+    return decode(text, column.kind)
+
+
+def missing(column: MirrorColumn, count: int) -> pa.Array:
+    """What rows from before the column show."""
+    text = pa.array([column.shown_before], pa.large_binary())
+    return decode(text, column.kind).array.take(pa.array(np.zeros(count, np.int64)))
+
+
+def _from_older(
+    mirror: Mirror, relations: Mapping[int, Relation], column: MirrorColumn, upserts: pa.Table, cells: Cells
+) -> Cells:
+    """Fill holes of one column from messages before it in the batch, newest first."""
+    kind, rows, found = cells.kind.copy(), [], []
+    for row in np.flatnonzero(cells.kind == UNCHANGED).tolist():
+        older, versions = upserts["older"][row].as_py() or (), upserts["older_relations"][row].as_py() or ()
+        value = first_told(mirror, column, [(relations[v], m) for v, m in zip(versions, older, strict=True)])
+        if value != UNCHANGED:
+            kind[row] = 0
+            rows.append(row)
+            found.append(value)
+    if not rows:
+        return cells
+    mask = np.zeros(len(kind), bool)
+    mask[rows] = True
+    return Cells(pc.replace_with_mask(cells.text, pa.array(mask), pa.array(found, cells.text.type)), kind)
+
+
+def first_told(mirror: Mirror, column: MirrorColumn, versions: Sequence[tuple[Relation, bytes]]) -> bytes | int | None:
+    """A column's value in the first of these messages, newest first, that tells it; UNCHANGED if none does."""
+    for relation, message in versions:
+        index = columns_in(mirror, relation).get(column.name)
+        if index is None:
+            return column.shown_before
+        value = new_row(message)[index]
+        if value != UNCHANGED:
+            return value
+    return UNCHANGED
+
+
+def _from_lake(
+    mirror: Mirror, column: MirrorColumn, array: pa.Array, holes: npt.NDArray[np.bool_], upserts: pa.Table,
+    lake: pa.Table | None,
+) -> pa.Array:  # fmt: skip
+    """Fill the holes that are left from the rows the lake has under their base keys."""
+    mask = pa.array(holes)
+    places = (
+        None
+        if lake is None
+        else pc.index_in(upserts["base"].filter(mask).combine_chunks(), lake["key"].combine_chunks())
+    )
+    if lake is None or places is None or places.null_count:
+        raise CannotFollow(
+            f"an update of table {mirror.name} left a large value of column {column.name!r} alone, and the lake has no"
+            " row to take it from"
         )
-    cells = split(messages, len(relation.columns)).new.cells
-    arrays = []
-    for name, kind in mirror.columns:
-        cell = cells[kinds[name]]
-        if (cell.kind == UNCHANGED).any():
+    values = lake[column.name].take(places).combine_chunks().cast(array.type)
+    at = np.arange(len(array))
+    at[holes] = len(array) + np.arange(len(values))
+    return pa.concat_arrays([array, values]).take(pa.array(at))  # replace_with_mask knows no lists
+
+
+def _keys(mirror: Mirror, relation: Relation, places: Mapping[str, int], parts: Split, *, new: bool) -> pa.Array:
+    tuples = parts.new if new else parts.old
+    columns = []
+    for column in mirror.key_columns:
+        index = places.get(column.name)
+        if index is None:
+            if mirror.key:
+                raise CannotFollow(f"table {mirror.name} has another key than before: {column.name!r} is new in it")
+            columns.append(missing(column, len(tuples.rows)))
+            continue
+        cells = parts.told(index, in_key=True) if new else tuples.cells[index]
+        decoded = read(cells.text, column, relation.columns[index])
+        if decoded.bad and mirror.key:
             raise TableError(
-                f"an update of table {mirror.name} does not tell the unchanged large value of column {name!r}",
-                hint="this version cannot fetch it from the lake: leave the table out of the group for now",
+                f"the key of {mirror.name} holds {decoded.bad[0].text!r} in column {column.name!r}, which no"
+                f" {column.kind.ducklake} can hold",
+                hint=f"let it travel as text: `types: {{{column.name}: varchar}}`, under another name with `as:`",
             )
-        arrays.append(decode(cell.text, kind).intact(name))
-    return pa.Table.from_arrays(arrays, schema=mirror.schema)
-
-
-def _keys(mirror: Mirror, at: dict[str, int], tuples: Tuples) -> pa.Array:
-    kinds = dict(mirror.columns)
-    columns = [decode(tuples.cells[index].text, kinds[name]).intact(name) for name, index in at.items()]
-    return key_bytes(columns, [kinds[name] for name in at])
-
-
-def _index(mirror: Mirror, relation: Relation, name: str, kind: LakeType) -> int:
-    """Where a column of the mirror stands in this version of the relation."""
-    for index, column in enumerate(relation.columns):
-        if column.name == name:
-            if lake_type(column.type_oid, column.typmod) == kind:
-                return index
-            raise TableError(
-                f"table {mirror.name} column {name!r} changed its type",
-                hint="schema changes are not followed in this version: copy the table anew under another name (`as:`)",
-            )
-    raise TableError(
-        f"table {mirror.name} no longer has column {name!r}",
-        hint="schema changes are not followed in this version: copy the table anew under another name (`as:`)",
-    )
+        columns.append(decoded.array)
+    return key_bytes(columns, mirror.key_types) if mirror.key else row_bytes(columns)

@@ -57,6 +57,15 @@ class Scratch:
             self._write(f"{name}.keys", [pa.record_batch([keys], schema=_KEYS) for keys in touched])
         return name
 
+    def keep_rows(self, rows: pa.Table) -> str:
+        """Write rows of the lake that others need to look into; return their name."""
+        name = uuid.uuid4().hex
+        self._write(f"{name}.rows", rows.combine_chunks().to_batches())
+        return name
+
+    def rows(self, name: str) -> pa.Table:
+        return _opened(f"{self.path}/{name}.rows").read_all()
+
     def upserts(self, kept: Kept) -> pa.RecordBatch:
         return self._read(f"{kept.name}.net", kept.part)
 

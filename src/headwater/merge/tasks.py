@@ -10,24 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from headwater import failpoints
-from headwater.errors import TableError
-from headwater.files import filesystem, inside
-from headwater.merge.batch import Batch, Mirror
-from headwater.merge.keys import key_bucket, key_bytes, leading_bounds
-from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_table, split_tables
-from headwater.merge.rows import keyed, typed_rows
+from headwater.errors import CannotFollow, TableError
+from headwater.merge.batch import Batch, Mirror, Segment
+from headwater.merge.history import history_rows
+from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes
+from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_bag, fold_table, split_tables
+from headwater.merge.resolve import Resolve
+from headwater.merge.rows import Typed, keyed, typed_rows
 from headwater.merge.scratch import Kept, Scratch
+from headwater.merge.staged import staged
+from headwater.quarantine import quarantined
 from headwater.target import Place, Target
 
-__all__ = ["Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
+__all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
 
 APPEND_BYTES = 256 << 20  # decoded rows a worker holds before it writes them out
 
-_FOLDED = pa.schema(
+FOLDED = pa.schema(
     [
         ("slot", pa.int32()),
         ("oid", pa.int64()),
@@ -37,39 +39,25 @@ _FOLDED = pa.schema(
         ("low", pa.int64()),
         ("high", pa.int64()),
         ("truncated", pa.bool_()),
+        ("based", pa.bool_()),  # some rows need values of those they replace
+        ("scattered", pa.bool_()),  # all of the table is needed in one slot
         ("error", pa.string()),
+        ("hopeless", pa.bool_()),  # only a new copy would help
     ]
 )
-_LOCATED = pa.schema(
+LOCATED = pa.schema(
     [
         ("slot", pa.int32()),
         ("oid", pa.int64()),
         ("key", pa.binary()),
         ("row_id", pa.int64()),
         ("report", pa.binary()),
+        ("rows", pa.string()),  # where rows of the lake lie that others take values from
     ]
 )
-_WRITTEN = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string())])
+WRITTEN = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string()), ("hopeless", pa.bool_())])
 
-_ERROR_OP = ord("!")  # a change that could not be read: it carries the reason as its message
-
-
-def staged(batch: Batch, segments: Iterable[str]) -> Iterator[tuple[Mirror, int, pa.Table]]:
-    """The batch's changes in these segments: a mirror, a relation version, its rows, in commit order."""
-    for path in segments:
-        with pq.ParquetFile(inside(path), filesystem=filesystem(path), memory_map=True) as file:
-            at = file.schema_arrow.get_field_index("relation")
-            for group in range(file.num_row_groups):
-                relation = file.metadata.row_group(group).column(at).statistics.min
-                mirror = batch.mirrors.get(batch.relations[relation].oid) if relation in batch.relations else None
-                if mirror is None:
-                    continue
-                rows = file.read_row_group(group, columns=["commit_lsn", "seq", "op", "message"])
-                lsn = rows["commit_lsn"].to_numpy()
-                wanted = (lsn >= mirror.start.value) & (lsn < batch.upto.value)
-                rows = rows if wanted.all() else rows.filter(pa.array(wanted))
-                if rows.num_rows:
-                    yield mirror, relation, rows.combine_chunks()
+_ERROR_OP, _HOPELESS_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +67,13 @@ class Parse:
     batch: Batch
     placed: Mapping[int, tuple[int, ...]]
 
-    def __call__(self, segments: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, segments: Iterable[Segment]) -> Iterator[pa.RecordBatch]:
         for mirror, relation, rows in staged(self.batch, segments):
             try:
                 yield from self._parsed(mirror, relation, rows)
             except TableError as error:
-                yield self._everywhere(mirror, relation, rows.slice(0, 1), _ERROR_OP, str(error).encode())
+                op = _HOPELESS_OP if isinstance(error, CannotFollow) else _ERROR_OP
+                yield self._everywhere(mirror, relation, rows.slice(0, 1), op, str(error).encode())
 
     def _parsed(self, mirror: Mirror, relation: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         ops = rows["op"].to_numpy()
@@ -105,6 +94,8 @@ class Parse:
             op=changes.op.astype(np.int32),
             relation=np.full(len(changes.rows), relation),
             message=messages.take(pc.if_else(pc.less(bare, 0), None, bare)),
+            holes=changes.holes,
+            origin=changes.origin,
         )
 
     def _everywhere(self, mirror: Mirror, relation: int, row: pa.Table, op: int, message: bytes) -> pa.RecordBatch:
@@ -119,6 +110,8 @@ class Parse:
             op=np.full(len(slots), op, np.int32),
             relation=np.full(len(slots), relation),
             message=pa.array([message] * len(slots), pa.binary()),
+            holes=np.zeros(len(slots), bool),
+            origin=pa.nulls(len(slots), pa.binary()),
         )
 
 
@@ -132,6 +125,7 @@ class FoldSlot:
 
     batch: Batch
     room: Scratch
+    placed: Mapping[int, tuple[int, ...]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changes = pa.Table.from_batches(batches, CHANGE)
@@ -139,29 +133,39 @@ class FoldSlot:
             return
         slot = changes["slot"][0].as_py()
         nets: list[Net] = []
-        told: list[tuple[object, ...]] = []
+        told: list[dict[str, object]] = []
         for oid, table in split_tables(changes):
-            errors = table.filter(pc.equal(table["op"], _ERROR_OP))
+            told.append({"slot": slot, "oid": oid, "part": len(nets), "touched": 0, "truncated": False})
+            errors = table.filter(pc.is_in(table["op"], pa.array([_ERROR_OP, _HOPELESS_OP], pa.int32())))
             if errors.num_rows:
-                told.append((slot, oid, "", 0, 0, None, None, False, errors["message"][0].as_py().decode()))
+                hopeless = errors["op"][0].as_py() == _HOPELESS_OP
+                told[-1] |= {"error": errors["message"][0].as_py().decode(), "hopeless": hopeless}
                 continue
-            net = fold_table(table)
-            low, high = leading_bounds(net.touched, self.batch.mirrors[oid].key_types[0]) or (None, None)
-            told.append((slot, oid, "", len(nets), len(net.touched), low, high, net.truncated, None))
-            nets.append(net)
+            nets.append(self._folded(self.batch.mirrors[oid], table, told[-1]))
         name = self.room.keep([net.upserts for net in nets], [net.touched for net in nets])
-        columns = [list(column) for column in zip(*told, strict=True)]
-        columns[2] = [name] * len(told)
-        yield pa.record_batch(
-            [pa.array(column, field.type) for column, field in zip(columns, _FOLDED, strict=True)], schema=_FOLDED
-        )
+        yield pa.RecordBatch.from_pylist([each | {"name": name} for each in told], schema=FOLDED)
+
+    def _folded(self, mirror: Mirror, changes: pa.Table, told: dict[str, object]) -> Net:
+        net = fold_table(changes) if mirror.key else fold_bag(changes)
+        bounds = leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None
+        told |= {
+            "touched": len(net.touched),
+            "low": bounds and bounds[0],
+            "high": bounds and bounds[1],
+            "truncated": net.truncated,
+            "based": net.upserts["base"].null_count < net.upserts.num_rows,
+            "scattered": net.scattered and len(self.placed[mirror.oid]) > 1,
+        }
+        return net
 
 
 @dataclass(frozen=True, slots=True)
 class Locate:
     """Lake files → where the touched keys' rows are; those rows are taken out on the way.
 
-    A unit is a tuple of files to search or, once, the range of all slots: each is sent a row so that it wakes.
+    A unit is a tuple of files to search or, once, the range of all slots: each is sent a row so that it wakes; and
+    once, if there is one, the quarantine.
+    All files of a table without a key are in one unit: as many rows go as were deleted, whichever they are.
     """
 
     batch: Batch
@@ -169,35 +173,91 @@ class Locate:
     room: Scratch
     placed: Mapping[int, tuple[int, ...]]
     kept: tuple[Kept, ...]
+    based: frozenset[int]  # tables in which rows take values from those they replace
 
-    def __call__(self, unit: range | tuple[Place, ...]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, unit: range | Resolve | tuple[Place, ...]) -> Iterator[pa.RecordBatch]:
         if isinstance(unit, range):
             yield _located(np.array(unit, np.int32), oid=-1)
             return
-        wanted: dict[int, pa.Array] = {}
+        if isinstance(unit, Resolve):
+            for report in unit():
+                yield _located(np.zeros(1, np.int32), 0, report=report)
+            return
+        wanted: dict[int, _Wanted] = {}
         for place in sorted(unit, key=lambda place: place.oid):
             if place.oid not in wanted:
-                wanted = {place.oid: self._touched(place.oid)}  # one key set at a time
+                wanted = {place.oid: self._wanted(place.oid)}  # one key set at a time
             yield from self._search(place, wanted[place.oid])
             failpoints.hit("deliver.located")
 
-    def _search(self, place: Place, wanted: pa.Array) -> Iterator[pa.RecordBatch]:
-        types = self.batch.mirrors[place.oid].key_types
+    def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch]:
         positions, keys = [], []
         for first, columns in self.target.keys(place):
-            here = key_bytes(columns, types)
-            hits = np.flatnonzero(pc.is_in(here, value_set=wanted).to_numpy(zero_copy_only=False))
+            here = wanted.keys_of(columns)
+            hits = np.flatnonzero(pc.is_in(here, value_set=wanted.keys).to_numpy(zero_copy_only=False))
             positions.append(hits + first)
             keys.append(here.take(pa.array(hits)))
-        taken = self.target.take_out(place, pa.array(np.concatenate(positions)))
-        if taken is not None:
-            found = pa.concat_arrays(keys).filter(taken.alive)
-            slots = np.array(self.placed[place.oid], np.int32)
+        at, found = np.concatenate(positions), pa.concat_arrays(keys)
+        if wanted.left is not None:
+            at, found = wanted.take(at, found, self.target.gone(place))
+        taken = self.target.take_out(place, pa.array(at))
+        if taken is None:
+            return
+        at, found = at[taken.alive.to_numpy(zero_copy_only=False)], found.filter(taken.alive)
+        slots = np.array(self.placed[place.oid], np.int32)
+        if wanted.left is None:
             yield _located(slots[key_bucket(found, len(slots))], place.oid, found, taken.row_ids)
-            yield _located(slots[:1], place.oid, report=taken.report)
+        if wanted.bases is not None:
+            yield from self._kept_values(place, at, found, wanted.bases, slots)
+        yield _located(slots[:1], place.oid, report=taken.report)
 
-    def _touched(self, oid: int) -> pa.Array:
-        return pa.concat_arrays([self.room.touched(each) for each in self.kept if each.oid == oid])
+    def _kept_values(
+        self, place: Place, at: np.ndarray, found: pa.Array, bases: pa.Array, slots: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that others take values from: every slot of the table is told where they lie."""
+        needed = pc.is_in(found, value_set=bases)
+        if pc.any(needed).as_py():
+            rows = self.target.rows(place, pa.array(at).filter(needed))
+            name = self.room.keep_rows(rows.append_column("key", found.filter(needed).cast(pa.binary())))
+            yield _located(slots, place.oid, rows=name)
+
+    def _wanted(self, oid: int) -> _Wanted:
+        mine = [each for each in self.kept if each.oid == oid]
+        keys = pa.concat_arrays([self.room.touched(each) for each in mine])
+        mirror = self.batch.mirrors[oid]
+        if not mirror.key:
+            counts = keys.value_counts()
+            left = dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
+            return _Wanted(mirror, counts.field("values"), None, left)
+        bases = [self.room.upserts(each)["base"].drop_null() for each in mine] if oid in self.based else None
+        return _Wanted(mirror, keys, bases and pa.concat_arrays(bases), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The keys looked for in a table's files; of a table without a key, how many more rows of each must go."""
+
+    mirror: Mirror
+    keys: pa.Array
+    bases: pa.Array | None
+    left: dict[bytes, int] | None
+
+    def keys_of(self, columns: Sequence[pa.Array]) -> pa.Array:
+        kinds = self.mirror.key_types
+        if self.left is None:
+            return key_bytes(columns, kinds)
+        return row_bytes([array.cast(kind.arrow) for array, kind in zip(columns, kinds, strict=True)])
+
+    def take(self, at: np.ndarray, found: pa.Array, gone: np.ndarray) -> tuple[np.ndarray, pa.Array]:
+        """Among rows that are still there, as many of each as must go."""
+        assert self.left is not None
+        chosen = []
+        for index in np.flatnonzero(~np.isin(at, gone)).tolist():
+            key = found[index].as_py()
+            if self.left[key] > 0:
+                self.left[key] -= 1
+                chosen.append(index)
+        return at[chosen], found.take(pa.array(chosen, pa.int64()))
 
 
 def _located(
@@ -206,6 +266,7 @@ def _located(
     key: pa.Array | None = None,
     row_id: pa.Array | None = None,
     report: bytes | None = None,
+    rows: str | None = None,
 ) -> pa.RecordBatch:
     columns = [
         pa.array(slots, pa.int32()),
@@ -213,8 +274,9 @@ def _located(
         pa.nulls(len(slots), pa.binary()) if key is None else key.cast(pa.binary()),
         pa.nulls(len(slots), pa.int64()) if row_id is None else row_id,
         pa.array([report] * len(slots), pa.binary()),
+        pa.array([rows] * len(slots), pa.string()),
     ]
-    return pa.record_batch(columns, schema=_LOCATED)
+    return pa.record_batch(columns, schema=LOCATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,74 +289,112 @@ class WriteSlot:
     kept: tuple[Kept, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        located = pa.Table.from_batches(batches, _LOCATED)
+        located = pa.Table.from_batches(batches, LOCATED)
         for row in located.filter(pc.is_valid(located["report"])).select(["oid", "report"]).to_pylist():
             yield _written(row["oid"], [row["report"]])
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()  # repartitionById: the partition is the slot
+        older: defaultdict[int, list[str]] = defaultdict(list)
+        for row in located.filter(pc.is_valid(located["rows"])).select(["oid", "rows"]).to_pylist():
+            older[row["oid"]].append(row["rows"])
         found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
         oids = found["oid"].to_numpy()
         for kept in self.kept:
             if kept.slot == slot:
                 first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
-                yield self._written(kept, found.slice(first, end - first))
+                yield from self._written(kept, found.slice(first, end - first), older[kept.oid])
 
-    def _written(self, kept: Kept, located: pa.Table) -> pa.RecordBatch:
+    def _written(self, kept: Kept, located: pa.Table, older: Sequence[str]) -> Iterator[pa.RecordBatch]:
         upserts = pa.table(self.room.upserts(kept))
         places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
         upserts = upserts.append_column("row_id", located["row_id"].take(places))
         known = pc.is_valid(upserts["row_id"])
+        lake = pa.concat_tables([self.room.rows(name) for name in older]) if older else None
+        bad: list[pa.Table] = []
         try:
-            fresh = self._rows(kept.oid, upserts.filter(pc.invert(known)), ids=False)
-            replacing = self._rows(kept.oid, upserts.filter(known), ids=True)
-            return _written(kept.oid, self.target.write(kept.oid, (*fresh, *replacing)))
+            fresh = self._rows(kept.oid, upserts.filter(pc.invert(known)), lake, bad, ids=False)
+            replacing = self._rows(kept.oid, upserts.filter(known), lake, bad, ids=True)
+            yield _written(kept.oid, self.target.write(kept.oid, (*fresh, *replacing)))
+            yield from _quarantine(self.target, kept.oid, bad)
         except TableError as error:
-            return _failed(kept.oid, error)
+            yield _failed(kept.oid, error)
 
-    def _rows(self, oid: int, upserts: pa.Table, *, ids: bool) -> list[tuple[pa.Table, pa.Array | None]]:
-        """Typed rows by relation version, with their row ids."""
+    def _rows(
+        self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table], *, ids: bool
+    ) -> list[tuple[pa.Table, pa.Array | None]]:
+        """Typed rows by relation version, with their row ids; what they cannot hold is added to `bad`."""
         found = []
+        mirror = self.batch.mirrors[oid]
         for relation in pc.unique(upserts["relation"]).to_pylist():
-            part = upserts.filter(pc.equal(upserts["relation"], relation))
-            messages = part["message"].combine_chunks()
-            rows = typed_rows(self.batch.mirrors[oid], self.batch.relations[relation], messages)
-            found.append((rows, part["row_id"].combine_chunks() if ids else None))
+            part = upserts.filter(pc.equal(upserts["relation"], relation)).combine_chunks()
+            typed = typed_rows(mirror, self.batch.relations, part, lake)
+            if typed.bad:
+                bad.append(_bad_rows(mirror, typed, part["lsn"].to_numpy(), part["key"].combine_chunks()))
+            found.append((typed.rows, part["row_id"].combine_chunks() if ids else None))
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Segments of nothing but inserts → data files, in one go."""
+    """Segments of nothing but inserts, or of tables that keep their history → data files, in one go."""
 
     batch: Batch
     target: Target[Any]
 
-    def __call__(self, segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
         held: defaultdict[int, list[tuple[pa.Table, pa.Array | None]]] = defaultdict(list)
+        bad: defaultdict[int, list[pa.Table]] = defaultdict(list)
         size = 0
         failed: set[int] = set()
         for mirror, relation, rows in staged(self.batch, segments):
             if mirror.oid in failed:
                 continue
             try:
-                typed = typed_rows(mirror, self.batch.relations[relation], rows["message"].combine_chunks())
+                typed = self._typed(mirror, relation, rows)
             except TableError as error:
                 failed.add(mirror.oid)
                 held.pop(mirror.oid, None)
                 yield _failed(mirror.oid, error)
                 continue
-            held[mirror.oid].append((typed, None))
-            size += typed.nbytes
+            held[mirror.oid].append((typed.rows, None))
+            if typed.bad:
+                keys = (
+                    None
+                    if mirror.history
+                    else keyed(mirror, self.batch.relations[relation], rows["message"].combine_chunks()).key
+                )
+                bad[mirror.oid].append(_bad_rows(mirror, typed, rows["commit_lsn"].to_numpy(), keys))
+            size += typed.rows.nbytes
             if size > APPEND_BYTES:
-                yield from self._flush(held)
+                yield from self._flush(held, bad)
                 held.clear()
+                bad.clear()
                 size = 0
-        yield from self._flush(held)
+        yield from self._flush(held, bad)
 
-    def _flush(self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]]) -> Iterator[pa.RecordBatch]:
+    def _typed(self, mirror: Mirror, relation: int, rows: pa.Table) -> Typed:
+        if mirror.history:
+            return history_rows(mirror, self.batch.relations[relation], rows)
+        versions = pa.array(np.full(rows.num_rows, relation))
+        return typed_rows(mirror, self.batch.relations, pa.table({"relation": versions, "message": rows["message"]}))
+
+    def _flush(
+        self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]], bad: Mapping[int, list[pa.Table]]
+    ) -> Iterator[pa.RecordBatch]:
         for oid, rows in held.items():
             yield _written(oid, self.target.write(oid, rows))
+            yield from _quarantine(self.target, oid, bad.get(oid, []))
+
+
+def _bad_rows(mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
+    return quarantined((mirror.oid, mirror.name), typed.rows, mirror.key, typed.bad, lsns, keys)
+
+
+def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Values that found no place; told under the table's negative number, because they land only if it does."""
+    if bad:
+        yield _written(-oid, target.write(-oid, [(each, None) for each in bad]))
 
 
 def _written(oid: int, reports: Sequence[bytes]) -> pa.RecordBatch:
@@ -302,9 +402,11 @@ def _written(oid: int, reports: Sequence[bytes]) -> pa.RecordBatch:
         pa.array([oid] * len(reports), pa.int64()),
         pa.array(reports, pa.binary()),
         pa.nulls(len(reports), pa.string()),
+        pa.nulls(len(reports), pa.bool_()),
     ]
-    return pa.record_batch(columns, schema=_WRITTEN)
+    return pa.record_batch(columns, schema=WRITTEN)
 
 
 def _failed(oid: int, error: TableError) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([oid]), pa.nulls(1, pa.binary()), pa.array([str(error)])], schema=_WRITTEN)
+    row = {"oid": oid, "error": str(error), "hopeless": isinstance(error, CannotFollow)}
+    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)

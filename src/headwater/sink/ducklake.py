@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from headwater import quarantine
 from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Advance, Commit, Field, FileDeletes, NewTable, Snapshot, Table, TableChange
+from headwater.ducklake.model import (
+    Advance,
+    Alteration,
+    Commit,
+    Field,
+    FileDeletes,
+    NewTable,
+    Snapshot,
+    Table,
+    TableChange,
+)
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import arrow_type
 from headwater.errors import OperatorMustAct
 from headwater.files import filesystem, inside
+from headwater.sink.shape import Shape, fields_of, followed
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
-from headwater.types import lake_type
+from headwater.types import LakeType
 
-__all__ = ["DuckLakeSink", "Landed", "NewMirror", "Plan", "Standing"]
+__all__ = ["DuckLakeSink", "Followed", "Landed", "NewMirror", "Plan", "Standing"]
 
 AUTHOR = "headwater"
+_SETTLED_BY = ("table_oid", "row_key", "column_name", "resolved_lsn")  # what a value of the quarantine is known by
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,16 @@ class Standing:
     oid: int
     table: Table
     position: Lsn
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A table's columns as the next commit is to have them; `alteration` if they are not so yet."""
+
+    fields: tuple[Field, ...]
+    shape: Shape
+    alteration: Alteration | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +62,46 @@ class Plan:
 
     base: Snapshot
     standings: Mapping[int, Standing]
+    quarantine: Table
+    followed: dict[int, Followed] = field(default_factory=dict)
 
     def target(self, keys: Mapping[int, tuple[str, ...]]) -> DuckLakeTarget:
-        landings = {oid: _landing(self.standings[oid].table, key) for oid, key in keys.items()}
+        """What the workers need. Without a key, a table's rows are told apart by all of its columns we mirror."""
+        landings = {0: _landing(self.quarantine.path, self.quarantine.columns, _SETTLED_BY)}
+        for oid, key in keys.items():
+            landings[oid] = _landing(self.standings[oid].table.path, self.fields(oid), key or self._mirrored(oid))
         return DuckLakeTarget(landings, self.base.id + 1)
+
+    def fields(self, oid: int) -> tuple[Field, ...]:
+        return self.followed[oid].fields if oid in self.followed else self.standings[oid].table.columns
+
+    def _mirrored(self, oid: int) -> tuple[str, ...]:
+        shape = self.followed[oid].shape if oid in self.followed else self.standings[oid].shape
+        by_id = {each.id: each.name for each in self.fields(oid)}
+        return tuple(by_id[id_] for _, id_ in sorted(shape.fields.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class NewMirror:
-    """A table the lake does not have yet; its folder is known, so files can be written before it exists."""
+    """A table the lake does not have yet; its folder is known, so files can be written before it exists.
+
+    `replaces` is the mirror that goes in the same snapshot, if the table is copied again.
+    """
 
     oid: int
     table: NewTable
+    shape: Shape
+    replaces: Standing | None
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What a commit did to one table."""
+    """What a commit did to one table; `quarantined` values could not be held by their columns' types."""
 
     inserted: int
     updated: int
     deleted: int
+    quarantined: int = 0
 
 
 class DuckLakeSink:
@@ -74,7 +116,7 @@ class DuckLakeSink:
         positions = self._lake.positions(self._source)
         tables = {table.id: table for table in self._lake.tables().values()}
         return {
-            oid: Standing(oid, tables[each.table_id], each.lsn)
+            oid: Standing(oid, tables[each.table_id], each.lsn, Shape.parse(each.shape) if each.shape else Shape({}))
             for oid, each in positions.items()
             if each.table_id in tables
         }
@@ -87,7 +129,16 @@ class DuckLakeSink:
         for table_id in self._lake.inlined_rows([each.table.id for each in standings.values()]):
             self._lake.flush_inlined(next(each.table for each in standings.values() if each.table.id == table_id))
             base = self._lake.snapshot()
-        return Plan(base, standings)
+        return Plan(base, standings, self._quarantine())
+
+    def follow(self, plan: Plan, relation: Relation, kinds: Mapping[str, LakeType], rename: TableName | None) -> None:
+        """Let the plan's table have the relation's columns, and another name if it gets one; or CannotFollow."""
+        standing = plan.standings[relation.oid]
+        next_id = self._lake.next_column_id(standing.table.id)
+        fields, shape = followed(standing.table, standing.shape, relation, dict(kinds), next_id)
+        changed = fields != standing.table.columns or rename is not None
+        alteration = Alteration(standing.table.id, fields, rename) if changed else None
+        plan.followed[relation.oid] = Followed(fields, shape, alteration)
 
     def places(
         self, plan: Plan, keys: Mapping[int, tuple[str, ...]], wanted: Mapping[int, tuple[int, int] | None]
@@ -96,7 +147,7 @@ class DuckLakeSink:
         tables = {plan.standings[oid].table.id: oid for oid in wanted}
         if not tables:
             return []
-        leading = {oid: _column(plan.standings[oid].table, keys[oid][0]) for oid in wanted}
+        leading = {oid: _column(plan.fields(oid), (keys[oid] or (plan.fields(oid)[0].name,))[0]) for oid in wanted}
         sought = {oid: _texts(leading[oid], bounds) for oid, bounds in wanted.items()}
         found = []
         bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
@@ -107,60 +158,128 @@ class DuckLakeSink:
                 found.append(DuckLakePlace(oid, file))
         return found
 
+    def quarantine_places(self, plan: Plan) -> list[DuckLakePlace]:
+        """The files of values that found no place; none, as a rule."""
+        return [DuckLakePlace(0, file) for file in self._lake.files([plan.quarantine.id], plan.base)]
+
     def commit(
         self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
     ) -> tuple[int, dict[int, Landed]]:
-        """Land files and positions of the tables in `upto`: the snapshot's id, and what each table got."""
-        changes, landed = [], {}
-        for oid in upto:
+        """Land files, columns and positions of the tables in `upto`: the snapshot's id, and what each table got."""
+        changes, landed, alterations, advances = [], {}, [], {}
+        for oid, lsn in upto.items():
+            standing, shape = plan.standings[oid], None
+            if oid in plan.followed:
+                shape = str(plan.followed[oid].shape)
+                if (alteration := plan.followed[oid].alteration) is not None:
+                    alterations.append(alteration)
+            advances[oid] = Advance(standing.table.id, standing.position, lsn, shape)
             if oid in reports or oid in truncated:
                 ended = self._ended(plan, oid) if oid in truncated else []
-                change, landed[oid] = _change(plan.standings[oid].table.id, reports.get(oid, []), ended)
+                change, landed[oid] = _change(standing.table.id, reports.get(oid, []), ended)
                 changes.append(replace(change, truncate=oid in truncated))
-        advances = {
-            oid: Advance(plan.standings[oid].table.id, plan.standings[oid].position, lsn) for oid, lsn in upto.items()
-        }
-        return self._land(Commit(plan.base, self._source, advances, changes=tuple(changes))), landed
+                landed[oid] = replace(landed[oid], quarantined=_rows(reports.get(-oid, [])))
+        settled = [*reports.get(0, []), *(note for oid in upto for note in reports.get(-oid, []))]
+        if settled:
+            changes.append(_change(plan.quarantine.id, settled, [])[0])
+        commit = Commit(plan.base, self._source, advances, changes=tuple(changes), alterations=tuple(alterations))
+        return self._land(commit), landed
 
-    def new_mirror(self, relation: Relation, name: TableName) -> NewMirror:
-        """Prepare a table for `create`."""
-        if self._lake.table(name) is not None:
+    def new_mirror(
+        self, relation: Relation, kinds: Mapping[str, LakeType], name: TableName, *, history: bool
+    ) -> NewMirror:
+        """Prepare a table for `create`; one that is mirrored already is replaced."""
+        replaces = self.standings().get(relation.oid)
+        there = self._lake.table(name)
+        if there is not None and (replaces is None or there.id != replaces.table.id):
             raise OperatorMustAct(
                 f"the lake has a table {str(name)!r} already that is not a mirror of {str(relation.table)!r}",
                 hint="drop or rename it in the lake, or let the mirror land elsewhere with `as:`",
             )
-        fields = [
-            Field(0, column.name, lake_type(column.type_oid, column.typmod).ducklake) for column in relation.columns
-        ]
-        return NewMirror(relation.oid, self._lake.new_table(name, fields))
+        fields, shape = fields_of(relation, dict(kinds), with_history=history)
+        return NewMirror(relation.oid, self._lake.new_table(name, fields), shape, replaces)
 
-    def copy_target(self, mirrors: Iterable[NewMirror]) -> DuckLakeTarget:
-        """Where the files of tables to come are written."""
+    def new_quarantine(self) -> NewTable | None:
+        """The table of values that found no place, for `create`; None if the lake has it."""
+        if self._lake.table(quarantine.NAME) is not None:
+            return None
+        return self._lake.new_table(quarantine.NAME, [Field(0, name, kind) for name, _, kind in quarantine.FIELDS])
+
+    def copy_target(self, mirrors: Iterable[NewMirror], new: NewTable | None) -> DuckLakeTarget:
+        """Where the files of tables to come are written; `new` is the quarantine if it is one of them."""
         landings = {each.oid: Landing(each.table.path, each.table.columns, ()) for each in mirrors}
+        kept = new or self._quarantine()
+        landings[0] = Landing(kept.path, kept.columns, ())
         return DuckLakeTarget(landings, self._lake.snapshot().id + 1)
 
     def create(
-        self, mirrors: Iterable[NewMirror], reports: Mapping[int, list[bytes]], at: Lsn
-    ) -> tuple[int, dict[int, int]]:
-        """Create tables with all their rows in one snapshot: the snapshot's id, and the rows of each."""
-        changes, rows, advances, tables = [], {}, {}, []
+        self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
+    ) -> tuple[int, dict[int, Landed]]:
+        """Create tables with all their rows in one snapshot: the snapshot's id, and what each got."""
+        base = self._lake.snapshot()
+        changes, found, advances = [], {}, {}
         for mirror in mirrors:
             change, landed = _change(mirror.table.name, reports.get(mirror.oid, []), [])
             changes.append(change)
-            rows[mirror.oid] = landed.inserted
-            advances[mirror.oid] = Advance(mirror.table.name, None, at)
-            tables.append(mirror.table)
-        commit = Commit(self._lake.snapshot(), self._source, advances, tuple(tables), tuple(changes))
-        return self._land(commit), rows
+            found[mirror.oid] = replace(landed, quarantined=_rows(reports.get(-mirror.oid, [])))
+            expected = mirror.replaces.position if mirror.replaces else None
+            advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape))
+        bad = [note for mirror in mirrors for note in reports.get(-mirror.oid, [])]
+        bad += self._settled({each.oid for each in mirrors if each.replaces}, base, at)
+        if bad:
+            changes.append(_change(new.name if new else self._quarantine().id, bad, [])[0])
+        commit = Commit(
+            base,
+            self._source,
+            advances,
+            (*(each.table for each in mirrors), *((new,) if new else ())),
+            tuple(changes),
+            dropped=tuple(each.replaces.table.id for each in mirrors if each.replaces),
+        )
+        return self._land(commit), found
+
+    def _settled(self, replaced: set[int], base: Snapshot, at: Lsn) -> list[bytes]:
+        """The quarantine without the open values of tables that are copied anew: what is still bad comes again."""
+        if not replaced:
+            return []
+        table = self._quarantine()
+        target = DuckLakeTarget({0: _landing(table.path, table.columns, _SETTLED_BY)}, base.id + 1)
+        reports = []
+        for place in (DuckLakePlace(0, file) for file in self._lake.files([table.id], base)):
+            found = [
+                first + row
+                for first, (oids, _, _, resolved) in target.keys(place)
+                for row, (oid, by) in enumerate(zip(oids.to_pylist(), resolved.to_pylist(), strict=True))
+                if oid in replaced and by is None
+            ]
+            if (taken := target.take_out(place, pa.array(found, pa.int64()))) is not None:
+                rows = target.rows(place, pa.array(found, pa.int64()).filter(taken.alive))
+                reports += [taken.report, *target.write(0, [(quarantine.resolved(rows, at), taken.row_ids)])]
+        return reports
 
     def discard(self, plan: Plan, reports: Mapping[int, list[bytes]]) -> None:
         """Delete the files of reports that did not land."""
         for oid, notes in reports.items():
-            path = plan.standings[oid].table.path
+            path = plan.standings[oid].table.path if oid > 0 else plan.quarantine.path
             for report in map(read_report, notes):
                 written = report.file if isinstance(report, Wrote) else report.deletes.delete_file
                 if written is not None:
                     filesystem(path).delete_file(inside(path) + written.path)
+
+    def close(self) -> None:
+        self._lake.close()
+
+    def _quarantine(self) -> Table:
+        """The table of values that found no place; made anew if somebody dropped it."""
+        if (new := self.new_quarantine()) is not None:
+            self._lake.commit(Commit(self._lake.snapshot(), self._source, new_tables=(new,), author=AUTHOR))
+        table = self._lake.table(quarantine.NAME)
+        assert table is not None
+        if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
+            raise OperatorMustAct(
+                f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
+            )
+        return table
 
     def _land(self, commit: Commit) -> int:
         position = max(advance.new for advance in commit.positions.values())
@@ -187,13 +306,17 @@ def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut])
     return change, Landed(inserted, updated, sum(each.rows for each in taken) - updated)
 
 
-def _landing(table: Table, key: tuple[str, ...]) -> Landing:
-    by_name = {field.name: field for field in table.columns}
-    return Landing(table.path, table.columns, tuple(by_name[name] for name in key if name in by_name))
+def _rows(reports: Iterable[bytes]) -> int:
+    return sum(each.file.rows for each in map(read_report, reports) if isinstance(each, Wrote))
 
 
-def _column(table: Table, name: str) -> Field:
-    return next(field for field in table.columns if field.name == name)
+def _landing(path: str, fields: tuple[Field, ...], key: Sequence[str]) -> Landing:
+    by_name = {field.name: field for field in fields}
+    return Landing(path, fields, tuple(by_name[name] for name in key if name in by_name))
+
+
+def _column(fields: tuple[Field, ...], name: str) -> Field:
+    return next(field for field in fields if field.name == name)
 
 
 def _texts(column: Field, bounds: tuple[int, int] | None) -> tuple[str | None, str | None]:

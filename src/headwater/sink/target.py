@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
+from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
-from headwater.ducklake.writing import ROW_ID, write_data_file
+from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
 from headwater.files import filesystem, inside
 from headwater.target import Taken
 
@@ -67,25 +69,30 @@ def read_report(report: bytes) -> TakenOut | Wrote:
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeTarget:
-    """Implements `headwater.target.Target`. `snapshot` is the id the commit will most likely get."""
+    """Implements `headwater.target.Target`. `snapshot` is the id the commit will most likely get.
+
+    `landings` has the quarantine under 0.
+    """
 
     landings: Mapping[int, Landing]
     snapshot: int
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
+        return read_columns(filesystem(place.file.path), place.file, self.landings[place.oid].key)
+
+    def rows(self, place: DuckLakePlace, positions: pa.Array) -> pa.Table:
         landing = self.landings[place.oid]
-        with _opened(place.file.path) as file:
-            names = _columns(file, landing.key)
-            first = 0
-            for group in range(file.num_row_groups):  # iter_batches makes room for a whole batch, however few rows come
-                rows = file.read_row_group(group, columns=names, use_threads=False)
-                yield first, [rows[name].combine_chunks() for name in names]
-                first += rows.num_rows
+        return read_rows(filesystem(place.file.path), place.file, landing.fields, positions.to_numpy())
+
+    def gone(self, place: DuckLakePlace) -> npt.NDArray[np.int64]:
+        return deletes.deleted_positions(filesystem(place.file.path), place.file)
 
     def take_out(self, place: DuckLakePlace, positions: pa.Array) -> Taken | None:
+        if not len(positions):
+            return None
         wanted = positions.to_numpy()
         files = filesystem(place.file.path)
-        alive = ~np.isin(wanted, deletes.deleted_positions(files, place.file), assume_unique=True)
+        alive = ~np.isin(wanted, self.gone(place), assume_unique=True)
         if not alive.any():
             return None
         gone = wanted[alive]
@@ -96,10 +103,10 @@ class DuckLakeTarget:
         return Taken(pa.array(alive), self._row_ids(place.file, gone), pickle.dumps(report))
 
     def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        landing = self.landings[oid]
+        landing = self.landings[max(oid, 0)]  # below 0: the quarantine
         reports = []
-        for replacing, table in _file_loads(rows):
-            files = filesystem(landing.path)
+        for replacing, load in _file_loads(rows):
+            files, table = filesystem(landing.path), _completed(load, landing.fields)
             file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
             reports.append(pickle.dumps(Wrote(file, replacing)))
         return reports
@@ -108,7 +115,7 @@ class DuckLakeTarget:
         """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
         with _opened(file.path) as parquet:
             if ROW_ID in parquet.schema_arrow.names:
-                return parquet.read([ROW_ID])[ROW_ID].take(pa.array(positions)).combine_chunks()
+                return parquet.read([ROW_ID], use_threads=False)[ROW_ID].take(pa.array(positions)).combine_chunks()
         return pa.array(file.row_id_start + positions)
 
 
@@ -116,10 +123,12 @@ def _opened(path: str) -> pq.ParquetFile:
     return pq.ParquetFile(inside(path), filesystem=filesystem(path), pre_buffer=False)
 
 
-def _columns(file: pq.ParquetFile, fields: Sequence[Field]) -> list[str]:
-    """The file's names of these columns: by field id, because a column may have been renamed since; else by name."""
-    by_id = {(field.metadata or {}).get(b"PARQUET:field_id"): field.name for field in file.schema_arrow}
-    return [by_id.get(str(field.id).encode(), field.name) for field in fields]
+def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
+    """The table with nulls in columns that somebody else has added to the lake's table."""
+    for field in fields:
+        if field.name not in table.schema.names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, plain_type(field)))
+    return table
 
 
 def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[bool, pa.Table]]:

@@ -1,0 +1,71 @@
+"""No value is lost silently: what a lake type cannot hold is null, and kept in full beside it."""
+
+from __future__ import annotations
+
+import json
+
+from tests.mirror import Mirror
+
+OPEN = (
+    "SELECT table_name, key, column_name, value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL"
+    " ORDER BY key, column_name"
+)
+
+
+def test_values_that_do_not_fit_are_kept_and_marked_when_they_are_gone(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n numeric, at timestamp)",
+        "INSERT INTO t VALUES (1, 'NaN', '294276-01-01'), (2, 1.5, now()), (3, 1e30, NULL)",
+    )
+    mirror.start()
+    found = [(name, json.loads(key)["id"], column, value) for name, key, column, value in mirror.ask(OPEN)]
+    assert found == [
+        ("public.t", 1, "at", "294276-01-01 00:00:00"),
+        ("public.t", 1, "n", "NaN"),
+        ("public.t", 3, "n", "1000000000000000000000000000000"),
+    ]
+    assert mirror.ask("SELECT n FROM lake.public.t WHERE n IS NULL ORDER BY id") == [(None,), (None,)]
+    mirror.execute("INSERT INTO t VALUES (4, 'Infinity', NULL), (5, 0.1234567890123456789, NULL)")
+    mirror.execute("UPDATE t SET n = 7 WHERE id = 1", "UPDATE t SET id = 30 WHERE id = 3")
+    mirror.sync()
+    left = [(json.loads(key)["id"], column, value) for _, key, column, value in mirror.ask(OPEN)]
+    assert left == [
+        (1, "at", "294276-01-01 00:00:00"),
+        (30, "n", "1000000000000000000000000000000"),
+        (4, "n", "Infinity"),
+        (5, "n", "0.1234567890123456789"),
+    ]
+    mirror.execute("DELETE FROM t WHERE id = 30", "UPDATE t SET n = NULL WHERE id = 4")
+    mirror.sync()
+    assert len(mirror.ask(OPEN)) == 2
+    mirror.execute("TRUNCATE t")
+    mirror.sync()
+    assert mirror.ask(OPEN) == []
+    resolved = mirror.ask("SELECT count(*) FROM lake.headwater_quarantine WHERE resolved_lsn > lsn")
+    assert resolved[0][0] >= 6
+    (row,) = mirror.m.state.tables("g")
+    assert row.quarantined >= 6
+
+
+def test_a_large_value_in_quarantine_that_an_update_leaves_alone_stays_there(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n numeric, note text)",
+        "ALTER TABLE t ALTER n SET STORAGE EXTERNAL",
+        "INSERT INTO t VALUES (1, (repeat('123456789', 1000))::numeric, 'a')",
+    )
+    mirror.start()
+    mirror.execute("UPDATE t SET note = 'b'")
+    mirror.sync()
+    assert mirror.ask("SELECT n, note FROM lake.public.t") == [(None, "b")]
+    ((_, _, column, value),) = mirror.ask(OPEN)
+    assert (column, value) == ("n", "123456789" * 1000)
+
+
+def test_a_column_can_be_asked_to_be_another_type(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY, a numeric, b numeric, c numeric)")
+    mirror.execute("INSERT INTO t VALUES (1, 'NaN', 1.25, 'NaN')")
+    mirror.start({"table": "public.t", "types": {"a": "varchar", "b": "decimal(20,4)", "c": "double"}})
+    mirror.execute("INSERT INTO t VALUES (2, 1e100, 2.5, 1e100)")
+    mirror.sync()
+    assert mirror.ask("SELECT a, b::varchar, c FROM lake.public.t ORDER BY id")[1] == ("1" + "0" * 100, "2.5000", 1e100)
+    assert mirror.ask(OPEN) == []

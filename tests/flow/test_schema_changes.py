@@ -1,0 +1,162 @@
+"""A source's tables change their shape, and the lake follows, in the snapshot of the data around the change."""
+
+from __future__ import annotations
+
+from tests.mirror import Mirror
+
+from headwater import flow
+
+START = (
+    "CREATE TABLE t (id int PRIMARY KEY, a text, b int, gone text)",
+    "INSERT INTO t SELECT i, 'a' || i, i, 'x' FROM generate_series(1, 9) i",
+)
+
+
+def begun(mirror: Mirror) -> Mirror:
+    mirror.execute(*START)
+    mirror.start()
+    return mirror
+
+
+def step(mirror: Mirror) -> None:
+    """Deliver, copy again what could not follow, until all is there."""
+    mirror.sync()
+    while flow.copy(mirror.m):
+        mirror.sync()
+
+
+# Each with the statements that change the shape, and data that is written afterwards.
+CHANGES = {
+    "a column is added": ("ALTER TABLE t ADD c text", "INSERT INTO t (id, c) VALUES ({}, 'new')"),
+    "with a default": ("ALTER TABLE t ADD d int DEFAULT 7", "UPDATE t SET d = 8 WHERE id = 2"),
+    "with the default of a moment": ("ALTER TABLE t ADD e timestamptz DEFAULT now()", "INSERT INTO t (id) VALUES ({})"),
+    "with defaults of many types": (
+        "ALTER TABLE t ADD f1 numeric(10,3) DEFAULT 1.5, ADD f2 text DEFAULT '', ADD f3 date DEFAULT '2026-01-02',"
+        " ADD f4 uuid DEFAULT '00000000-0000-0000-0000-000000000001', ADD f5 bytea DEFAULT '\\x00ff',"
+        " ADD f6 varchar(5) DEFAULT 'ab', ADD f7 boolean DEFAULT true, ADD f8 real DEFAULT 'NaN'",
+        "UPDATE t SET b = 0 WHERE id = 3",
+    ),
+    "a column is dropped": ("ALTER TABLE t DROP gone", "UPDATE t SET b = 1 WHERE id = 4"),
+    "a column is renamed": ("ALTER TABLE t RENAME a TO word", "UPDATE t SET word = 'w' WHERE id = 5"),
+    "a dropped name comes back": (
+        "ALTER TABLE t DROP word; ALTER TABLE t ADD word text",
+        "UPDATE t SET word = 'again' WHERE id = 6",
+    ),
+    "two names change places": (
+        "ALTER TABLE t RENAME b TO tmp; ALTER TABLE t RENAME c TO b; ALTER TABLE t RENAME tmp TO c",
+        "INSERT INTO t (id, b, c) VALUES ({}, 'text', 5)",
+    ),
+    "a type is widened": ("ALTER TABLE t ALTER c TYPE bigint", "INSERT INTO t (id, c) VALUES ({}, 5000000000)"),
+    "the key's type is widened": ("ALTER TABLE t ALTER id TYPE bigint", "INSERT INTO t (id) VALUES (50000000000 + {})"),
+    "a decimal is widened": (
+        "ALTER TABLE t ALTER f1 TYPE numeric(20,5)",
+        "INSERT INTO t (id, f1) VALUES ({}, 123456789.12345)",
+    ),
+    "not null comes and goes": (
+        "UPDATE t SET c = 0 WHERE c IS NULL; ALTER TABLE t ALTER c SET NOT NULL; ALTER TABLE t ALTER c DROP NOT NULL",
+        "INSERT INTO t (id) VALUES ({})",
+    ),
+    "a type the lake cannot follow": ("ALTER TABLE t ALTER c TYPE text", "INSERT INTO t (id, c) VALUES ({}, 'words')"),
+    "a type is narrowed": ("ALTER TABLE t ALTER d TYPE smallint", "INSERT INTO t (id, d) VALUES ({}, 3)"),
+    "values of their own for older rows": (
+        "ALTER TABLE t ADD g double precision DEFAULT random()",
+        "INSERT INTO t (id) VALUES ({})",
+    ),
+    "a serial": ("ALTER TABLE t ADD h bigserial", "INSERT INTO t (id) VALUES ({})"),
+    "another key": (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ADD PRIMARY KEY (h)",
+        "UPDATE t SET id = -id WHERE h % 2 = 0",
+    ),
+}
+
+
+def test_each_change_with_data_after_it(mirror: Mirror) -> None:
+    begun(mirror)
+    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+        mirror.execute(ddl.replace("{{", "{").replace("}}", "}"), data.format(number))
+        step(mirror)
+        mirror.assert_equal("t")
+
+
+def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> None:
+    begun(mirror)
+    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+        mirror.execute(ddl.replace("{{", "{").replace("}}", "}"))
+        mirror.stop_capture()
+        mirror.capture()
+        mirror.looked()
+        step(mirror)
+        mirror.execute(data.format(number))
+        step(mirror)
+        mirror.assert_equal("t")
+
+
+def test_all_changes_between_two_deliveries(mirror: Mirror) -> None:
+    begun(mirror)
+    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+        mirror.execute(ddl.replace("{{", "{").replace("}}", "}"), data.format(number))
+    step(mirror)
+    mirror.assert_equal("t")
+
+
+def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
+    begun(mirror)
+    mirror.stop_capture()
+    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+        mirror.execute(ddl.replace("{{", "{").replace("}}", "}"), data.format(number))
+    mirror.capture()
+    step(mirror)
+    mirror.assert_equal("t")
+
+
+def test_several_changes_in_one_transaction_with_data_between_land_in_one_snapshot(mirror: Mirror) -> None:
+    begun(mirror)
+    mirror.transaction(
+        "INSERT INTO t VALUES (20, 'before', 1, 'x')",
+        "ALTER TABLE t ADD c text DEFAULT 'given'",
+        "INSERT INTO t VALUES (21, 'between', 2, 'x', 'own')",
+        "ALTER TABLE t DROP gone",
+        "UPDATE t SET c = 'changed' WHERE id IN (1, 20)",
+        "ALTER TABLE t RENAME a TO word",
+        "DELETE FROM t WHERE id = 2",
+    )
+    (done,) = mirror.sync()
+    mirror.assert_equal("t")
+    before = mirror.ask(f"SELECT * FROM lake.public.t AT (VERSION => {done.snapshot_id - 1}) ORDER BY id")
+    assert before[0] == (1, "a1", 1, "x")  # the old shape
+    assert mirror.ask("SELECT word, b, c FROM lake.public.t WHERE id IN (1, 3, 20) ORDER BY id") == [
+        ("a1", 1, "changed"),
+        ("a3", 3, "given"),
+        ("before", 1, "changed"),
+    ]
+
+
+def test_a_column_added_without_any_data_is_there(mirror: Mirror) -> None:
+    begun(mirror)
+    mirror.execute("ALTER TABLE t ADD c int DEFAULT 5")
+    mirror.looked()
+    mirror.sync()
+    mirror.assert_equal("t")
+    assert mirror.ask("SELECT DISTINCT c FROM lake.public.t") == [(5,)]
+
+
+def test_a_renamed_table_is_followed_into_another_schema(mirror: Mirror) -> None:
+    begun(mirror)
+    mirror.execute(
+        "CREATE SCHEMA elsewhere", "ALTER TABLE t SET SCHEMA elsewhere", "ALTER TABLE elsewhere.t RENAME TO u"
+    )
+    mirror.execute("INSERT INTO elsewhere.u (id) VALUES (30)")
+    mirror.sync()
+    assert mirror.ask("SELECT count(*) FROM lake.elsewhere.u") == [(10,)]
+    assert mirror.ask("SELECT count(*) FROM lake.public.t AT (VERSION => 1)") == [(9,)]
+
+
+def test_a_table_that_is_to_stop_stops_and_the_others_go_on(mirror: Mirror) -> None:
+    mirror.execute(*START, "CREATE TABLE other (id int PRIMARY KEY)")
+    mirror.start({"table": "public.t", "schema_changes": "stop"}, "public.other")
+    mirror.execute("ALTER TABLE t ADD c int", "INSERT INTO t (id) VALUES (50)", "INSERT INTO other VALUES (1)")
+    mirror.sync()
+    mirror.assert_equal("other")
+    (row,) = [row for row in mirror.m.state.tables("g") if row.source.name == "t"]
+    assert row.state == "ERRORED"
+    assert "`schema_changes` is `stop`" in (row.error or "")
