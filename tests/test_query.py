@@ -27,6 +27,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
             con.execute("CREATE SCHEMA lake.raw")
             con.execute(f"CREATE TABLE lake.public.orders AS SELECT 1 AS id, '{name}' AS lake")
             con.execute("CREATE TABLE lake.raw.events AS SELECT 2 AS id")
+            con.execute("CREATE TABLE lake.main.headwater_quarantine AS SELECT 'NaN' AS value")
             con.execute("DETACH lake")
     lakes = "".join(
         f'  {n}: {{ducklake: "sqlite:///{n}.sqlite", data_path: {n}}}\n' for n in ("later", "main", "other")
@@ -49,6 +50,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
         ("SELECT o.lake FROM other.public.orders AS o", [("other",)]),
         ("SELECT m.lake, o.lake FROM main.public.orders m JOIN other.public.orders o USING (id)", [("main", "other")]),
         ("SELECT id FROM raw.events", [(2,)]),
+        ("SELECT value FROM main.headwater_quarantine", [("NaN",)]),
+        ("SELECT value FROM main.main.headwater_quarantine", [("NaN",)]),
+        ("SELECT value FROM other.main.headwater_quarantine", [("NaN",)]),
         ("SELECT id FROM main.raw.events", [(2,)]),
         ("SELECT lake FROM main.public.orders AT (VERSION => 3)", [("main",)]),
         ("SELECT count(*) > 2 FROM main.snapshots()", [(True,)]),

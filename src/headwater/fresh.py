@@ -8,7 +8,7 @@ from headwater.capture import Source
 from headwater.config import Config
 from headwater.errors import Unreachable
 from headwater.state import State
-from headwater.verify.align import ask_for, running
+from headwater.state.fences import ask_for, running
 
 __all__ = ["wait_until_fresh"]
 

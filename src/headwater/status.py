@@ -31,6 +31,9 @@ class TableStatus:
     copied_rows: int
     copy_total: int | None
     position: str | None
+    mode: str  # mirror or history
+    quarantined: int  # values, counted since ever, that the lake's types could not hold
+    resync: str | None  # why the table is to be copied again
     error: str | None
     retry_at: datetime | None
 
@@ -86,7 +89,7 @@ _STAGED = """
     SELECT count(*), coalesce(sum(rows), 0)::bigint,
            coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
     FROM headwater.segments
-    WHERE group_name = %s AND pending_xid IS NULL AND last_lsn >= coalesce(%s, '0/0'::pg_lsn)
+    WHERE group_name = %s AND last_lsn >= coalesce(%s, '0/0'::pg_lsn)
 """
 
 
@@ -138,6 +141,9 @@ def _table(row: TableRow, lake: str) -> TableStatus:
         row.copied_rows,
         row.copy_total,
         _text(row.position),
+        row.options.mode,
+        row.quarantined,
+        row.resync,
         row.error,
         row.retry_at,
     )

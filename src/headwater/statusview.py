@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater import render
-from headwater.status import GroupStatus, Status
+from headwater.status import GroupStatus, Status, TableStatus
 
 __all__ = ["json_of", "show"]
 
-_TABLE = ("table", "state", "rows", "inserted", "updated", "deleted", "position", "lake table", "note")
+_NUMBERS = ("rows", "inserted", "updated", "deleted", "quarantined")
+_TABLE = ("table", "state", *_NUMBERS, "position", "lake table", "note")
 _STYLES = {"STREAMING": "green", "ERRORED": "bold red", "PAUSED": "yellow"}
 
 
@@ -69,9 +70,7 @@ def _rendered(status: Status) -> RenderableType:
     for group in status.groups:
         table = Table(title=_headline(group), title_justify="left", title_style="")
         for column in _TABLE:
-            table.add_column(
-                column, justify="right" if column in ("rows", "inserted", "updated", "deleted") else "left"
-            )
+            table.add_column(column, justify="right" if column in _NUMBERS else "left")
         for row in _rows(group):
             table.add_row(*(Text(str(cell), style=_STYLES.get(str(cell), "")) for cell in row))
         parts.append(table)
@@ -92,15 +91,21 @@ def _headline(group: GroupStatus) -> str:
 def _rows(group: GroupStatus) -> list[tuple[Any, ...]]:
     rows = []
     for table in group.tables:
-        note = table.error or ""
-        if table.state == "SNAPSHOT":
-            total = f" of about {table.copy_total}" if table.copy_total else ""
-            note = f"copied {table.copied_rows}{total} rows"
-        elif table.error and table.retry_at:
-            note += f" (tried again at {table.retry_at:%H:%M:%S})"
-        counts = (table.rows, table.inserted, table.updated, table.deleted)
-        rows.append((table.table, table.state, *counts, table.position or "", table.lake_table, note))
+        counts = (table.rows, table.inserted, table.updated, table.deleted, table.quarantined)
+        rows.append((table.table, table.state, *counts, table.position or "", table.lake_table, _note(table)))
     return rows
+
+
+def _note(table: TableStatus) -> str:
+    notes = []
+    if table.resync:
+        notes.append(f"copied again, because {table.resync}")
+    if table.state == "SNAPSHOT":
+        total = f" of about {table.copy_total}" if table.copy_total else ""
+        notes.append(f"copied {table.copied_rows}{total} rows")
+    elif table.error:
+        notes.append(table.error + (f" (tried again at {table.retry_at:%H:%M:%S})" if table.retry_at else ""))
+    return "; ".join(notes)
 
 
 def _size(size: int | None) -> str:

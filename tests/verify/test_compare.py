@@ -38,8 +38,8 @@ VALUES = {
     "jsonb": ('{"a": 1}', '{"a": 2}'),
     "inet": ("10.0.0.1", "10.0.0.2"),
     "interval": ("1 day", "24:00:00"),
-    "int[]": ("{1,2}", "{2,1}"),
-    "numeric": ("1.0", "1.00"),
+    "int[]": ("{1,2}", "[2, 1]"),
+    "numeric": ("1.0", "1.000000000000000001"),
     'text collate "C"': ("", " "),
 }
 PART = 8  # a verdict shows ten keys
@@ -249,15 +249,12 @@ def test_a_lake_that_is_up_to_date_is_compared_while_only_capture_runs(mirror: M
 
 
 def test_a_table_that_cannot_go_on_does_not_keep_the_others_from_being_compared(mirror: Mirror) -> None:
-    mirror.execute(
-        "CREATE TABLE bad (id int PRIMARY KEY, at timestamptz)",
-        "CREATE TABLE good (id int PRIMARY KEY, at timestamptz)",
-    )
+    mirror.execute("CREATE TABLE bad (id int PRIMARY KEY)", "CREATE TABLE good (id int PRIMARY KEY)")
     mirror.start()
-    mirror.execute("INSERT INTO bad VALUES (1, 'infinity')", "INSERT INTO good VALUES (1, now())")
+    mirror.ask("ALTER TABLE lake.public.bad SET PARTITIONED BY (id)")
+    mirror.execute("INSERT INTO bad VALUES (1)", "INSERT INTO good VALUES (1)")
     mirror.sync()
     mirror.stop_capture()
     bad, good = mirror.verify()
     assert (bad.ok, good.ok) == (False, True)
-    assert bad.reason.startswith("is ERRORED")
-    assert "'infinity'" in bad.reason
+    assert bad.reason.startswith("is ERRORED: another client has partitioned")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from headwater.capture import Exported, describe, exported_snapshot
+from headwater.capture import Exported, exported_snapshot
 from headwater.capture.copy import Range, balanced, showing
-from headwater.change import TableName
+from headwater.capture.shapes import described, row_filter
+from headwater.change import Relation, TableName
 from headwater.ducklake.lake import Lake
 from headwater.errors import HeadwaterError, TableError, Unreachable
 from headwater.flow import Mirroring
 from headwater.state import TableRow
 from headwater.state.connect import Connection
+from headwater.types import lake_type
 from headwater.verify.align import aligned
-from headwater.verify.compare import Difference, Pair, Sides, compare
+from headwater.verify.compare import Compared, Difference, Sides, compare
+from headwater.verify.pair import Pair
 
 __all__ = ["Difference", "Verified", "verify"]
 
@@ -23,7 +26,7 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One table's verdict. A table that is not STREAMING cannot be compared: then `reason` says why."""
+    """One table's verdict. A table that cannot be compared has a `reason`; it may be `ok` to leave it out."""
 
     group: str
     table: str
@@ -51,40 +54,89 @@ def _compared(
 ) -> list[Verified]:
     found: list[Verified] = []
     pairs, rows = {}, {}
+    mirrors = _mirrors(lake, snapshot)
     with showing(m.source_url, exported.snapshot_name) as connection:
         for row in m.state.tables(m.group):
             if only and row.source not in only:
                 continue
             try:
-                pairs[row.oid] = _pair(row, connection, m.spark.sparkContext.defaultParallelism)
+                pair = _pair(m, row, connection, mirrors)
+                if pair.history and not pair.key:
+                    found.append(_left_out(row, "its history has no key to tell rows apart by", ok=True))
+                    continue
+                pairs[row.oid] = pair, _ranges(m, connection, row)
                 rows[row.oid] = row
             except HeadwaterError as error:
-                found.append(Verified(row.group, str(row.source), str(row.lake), ok=False, reason=error.message))
-    if not pairs:
-        return found
-    sides = Sides(m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
-    for oid, each in compare(m.spark, sides, pairs).items():
-        found.append(
-            Verified(
-                group=m.group,
-                table=str(rows[oid].source),
-                lake_table=str(rows[oid].lake),
-                ok=each.equal,
-                position=str(exported.lsn),
-                snapshot_id=snapshot,
-                source_rows=each.source_rows,
-                lake_rows=each.lake_rows,
-                differences=each.differences,
-            )
-        )
+                found.append(_left_out(row, error.message, ok=False))
+    if pairs:
+        sides = Sides(m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
+        for oid, each in compare(m.spark, sides, pairs).items():
+            found.append(_verdict(rows[oid], each, exported, snapshot))
     return found
 
 
-def _pair(row: TableRow, connection: Connection, cores: int) -> tuple[Pair, list[Range]]:
+def _ranges(m: Mirroring, connection: Connection, row: TableRow) -> list[Range]:
+    return balanced(connection, row.oid, m.spark.sparkContext.defaultParallelism)
+
+
+def _left_out(row: TableRow, reason: str, *, ok: bool) -> Verified:
+    return Verified(row.group, str(row.source), str(row.lake), ok=ok, reason=reason)
+
+
+def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int) -> Verified:
+    return Verified(
+        group=row.group,
+        table=str(row.source),
+        lake_table=str(row.lake),
+        ok=each.equal,
+        reason=each.error,
+        position=str(exported.lsn),
+        snapshot_id=snapshot,
+        source_rows=None if each.error else each.source_rows,
+        lake_rows=None if each.error else each.lake_rows,
+        differences=each.differences,
+    )
+
+
+def _mirrors(lake: Lake, snapshot: int) -> dict[TableName, set[str]]:
+    """The columns of each table in the lake as it was then, in lower case: DuckDB does not tell case apart."""
+    found: dict[TableName, set[str]] = {}
+    with lake.attached(read_only=True, snapshot=snapshot) as (con, alias):
+        query = "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = ?"
+        for schema, table, column in con.execute(query, [alias]).fetchall():
+            found.setdefault(TableName(schema, table), set()).add(str(column).lower())
+    return found
+
+
+def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[TableName, set[str]]) -> Pair:
     """How to compare a table; TableError if it cannot be."""
     if row.state not in ("CATCHUP", "STREAMING"):
-        raise TableError(f"is {row.state}" + (f": {row.error}" if row.error else ""))
-    relation = describe(connection, row.source)
-    if relation.oid != row.oid:
-        raise TableError("is another table by now: it was dropped and created again")
-    return Pair(relation, row.lake), balanced(connection, row.oid, cores)
+        why = row.error or (f"it is to be copied again, because {row.resync}" if row.resync else "")
+        raise TableError(f"is {row.state}" + (f": {why}" if why else ""))
+    group = m.state.group(row.group)
+    publication = group.publication if group else ""
+    relation = described(connection, row.oid, publication)
+    columns = mirrors.get(row.lake)
+    if columns is None:
+        raise TableError(f"the lake has no table {row.lake}")
+    lacking = [column.name for column in relation.columns if column.name.lower() not in columns]
+    if lacking:
+        raise TableError(f"the lake's table {row.lake} has no column {lacking[0]!r}")
+    return Pair(
+        relation,
+        row.lake,
+        tuple(lake_type(column, row.options.types.get(column.name)) for column in relation.columns),
+        row_filter(connection, publication, row.oid),
+        row.options.mode == "history",
+        _names(m, relation),
+    )
+
+
+def _names(m: Mirroring, relation: Relation) -> dict[str, str]:
+    """Earlier names of the columns there are."""
+    now = {column.attnum: column.name for column in relation.columns}
+    versions = m.state.query(
+        "SELECT id FROM headwater.relations WHERE group_name = %s AND oid = %s", (m.group, relation.oid)
+    )
+    before = [column for each in m.log.relations(id_ for (id_,) in versions).values() for column in each.columns]
+    return {each.name: now[each.attnum] for each in before if each.attnum in now and each.name not in now.values()}

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
-from headwater.errors import OperatorMustAct, Unreachable
+from headwater.errors import Unreachable
 from headwater.flow import Mirroring
-from headwater.state import Fence, State
+from headwater.state.fences import ask_for, running
 
-__all__ = ["aligned", "ask_for", "running"]
-
-logger = logging.getLogger(__name__)
-
-TELL_EVERY = 5.0
+__all__ = ["aligned"]
 
 
 @contextmanager
@@ -39,42 +34,16 @@ def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int | None]:
         yield snapshot
 
 
-def running(state: State, group: str) -> bool:
-    """Is a `headwater run` looking after this group, or starting to?"""
-    try:
-        with state.lock(f"run:{group}", patience=0):
-            return False
-    except OperatorMustAct:
-        return True
-
-
-def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
-    """Have a running delivery bring the lake to `at`, and wait for it."""
-    if state.group(group) is None:
-        raise Unreachable(f"group {group!r} is only being made", hint="try again in a moment")
-    id_ = state.add_fence(group, at, patience)
-    begun = told = time.monotonic()
-    while (fence := state.fence(id_)).reached_snapshot is None:
-        row = state.group(group)
-        where = row.delivered_lsn if row else None
-        if time.monotonic() - begun > patience:
-            raise Unreachable(
-                f"the lake of group {group!r} did not reach {at} in {patience:.0f} s; it is at {where}",
-                hint="`headwater status` tells what holds it up; --timeout gives it more time",
-            )
-        if time.monotonic() - told > TELL_EVERY:
-            told = time.monotonic()
-            logger.info("waiting for group %s to reach %s; it is at %s", group, at, where)
-        time.sleep(0.1)
-    return fence
-
-
 def _nothing_pending(m: Mirroring, at: Lsn, patience: float) -> None:
     moving = {row.oid for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
     start = min((each.position for oid, each in m.sink.standings().items() if oid in moving), default=at)
     deadline = time.monotonic() + patience
-    while (pending := _pending(m, start, at)) is None and time.monotonic() < deadline:
-        time.sleep(0.1)  # the capture of a run that was killed is still there: soon the log tells
+    pending = _pending(m, start, at)
+    if pending is None:  # the capture of a run that was killed is still there: have it tell soon how far it is
+        m.state.add_fence(m.group, at, patience)
+    while pending is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+        pending = _pending(m, start, at)
     if pending is not False:
         raise Unreachable(
             f"the lake of group {m.group!r} is at {start}, the source is ahead, and nothing runs to bring it up",

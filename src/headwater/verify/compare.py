@@ -2,128 +2,74 @@
 
 The two sides share no code of ours: PostgreSQL prints its values, DuckDB reads that print and, through the DuckLake
 extension, the lake. Both then go through the same hash, summed up by buckets of the key; rows are only looked at
-one by one where a bucket differs.
+one by one where a bucket differs. A value that the lake's type cannot hold must be NULL in its row and in quarantine.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
+import duckdb
 import pyarrow as pa
-from psycopg import sql
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.capture.copy import Range, read_expressions
-from headwater.change import Relation, TableName
-from headwater.ducklake.extension import attach, connect, identifier
+from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl
+from headwater.errors import TableError
 from headwater.files import S3
-from headwater.spark import on_tasks
-from headwater.types import lake_type
-from headwater.verify.spelling import PRINTED, spelling
+from headwater.spark import deal, on_tasks
+from headwater.verify.misfits import is_json, linked, open_entries
+from headwater.verify.pair import LINKED, SIDE, Pair
 
-__all__ = ["Compared", "Difference", "Pair", "Sides", "compare"]
+__all__ = ["Compared", "Difference", "Sides", "compare"]
 
-BUCKETS = 64
 SHOWN = 10  # differing keys, per table
+_MIRROR_WEIGHT = 100_000  # rows a mirror is taken for when work is dealt: it is read in one piece
 
 _SUMS = pa.schema(
     [
-        ("oid", pa.int64()),
-        ("lake", pa.bool_()),
-        ("bucket", pa.int32()),
-        ("rows", pa.int64()),
-        ("high", pa.int64()),
-        ("low", pa.int64()),
+        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string())),
+        *(("bucket", pa.int32()), ("rows", pa.int64()), ("high", pa.int64()), ("low", pa.int64())),
+        *(("misfits", pa.int64()), ("misfits_high", pa.int64()), ("misfits_low", pa.int64())),
     ]
 )
 _ROWS = pa.schema(
     [
-        ("oid", pa.int64()),
-        ("lake", pa.bool_()),
-        ("id", pa.string()),
-        ("key", pa.string()),
-        ("hash", pa.string()),
-        ("shown", pa.string()),
+        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string())),
+        *(("id", pa.string()), ("key", pa.string()), ("hash", pa.string()), ("shown", pa.string())),
+        ("count", pa.int64()),
     ]
 )
-_SUMS_SQL = "oid long, lake boolean, bucket int, rows long, high long, low long"
-_ROWS_SQL = "oid long, lake boolean, id string, key string, hash string, shown string"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose row is not the same on both sides; None: it is missing there."""
+    """A row, or a value in quarantine, that is not the same on both sides; None: it is missing there.
+
+    Without a key there is none to tell, and the counts may be above 1.
+    """
 
     key: str
     source: str | None
     lake: str | None
+    source_count: int
+    lake_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was found for one table."""
+    """What was found for one table; `error`: it could not be compared."""
 
     source_rows: int
     lake_rows: int
     differences: tuple[Difference, ...]  # the first of them
     equal: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A source table, its mirror, and how to ask both for comparable rows."""
-
-    relation: Relation
-    mirror: TableName
-
-    def postgres(self) -> list[sql.Composable]:
-        """Each column twice: to compare, and to show."""
-        found: list[sql.Composable] = []
-        for column in self.relation.columns:
-            ask = spelling(lake_type(column.type_oid, column.typmod)).postgres
-            name = sql.Identifier(column.name)
-            found += [sql.SQL(each.replace("{}", "{0}")).format(name) for each in (ask, PRINTED)]
-        return found
-
-    def rows(self, lake: bool) -> str:
-        """DuckDB's query for c0, c1 … to compare and s0, s1 … to show, of the mirror or of PostgreSQL's print."""
-        parts = []
-        for index, column in enumerate(self.relation.columns):
-            how = spelling(lake_type(column.type_oid, column.typmod))
-            name = identifier(column.name)
-            compare = how.lake.format(name) if lake else how.read.format(f"t{index}")
-            parts += [f"{compare} AS c{index}", f"{f'CAST({name} AS VARCHAR)' if lake else f'x{index}'} AS s{index}"]
-        where = f"lake.{identifier(self.mirror.schema)}.{identifier(self.mirror.name)}" if lake else "side"
-        return f"SELECT {', '.join(parts)} FROM {where}"
-
-    def sums(self, lake: bool) -> str:
-        values = ", ".join(f"c{index}" for index in range(len(self.relation.columns)))
-        return f"""
-            SELECT {self.bucket} AS bucket, count(*) AS rows,
-                   CAST(bit_xor(h >> 32) AS BIGINT) AS high, CAST(bit_xor(h & 4294967295) AS BIGINT) AS low
-            FROM (SELECT *, hash({values}) AS h FROM ({self.rows(lake)})) GROUP BY ALL"""
-
-    def details(self, lake: bool, buckets: Sequence[int]) -> str:
-        values = ", ".join(f"c{index}" for index in range(len(self.relation.columns)))
-        names = [column.name for column in self.relation.columns]
-        shown = ", ".join(f"{identifier(name)} := s{index}" for index, name in enumerate(names))
-        keys = ", ".join(f"{identifier(names[index])} := s{index}" for index in self.relation.key)
-        return f"""
-            SELECT CAST({self.key_hash} AS VARCHAR) AS id, CAST(to_json(struct_pack({keys})) AS VARCHAR) AS key,
-                   CAST(hash({values}) AS VARCHAR) AS hash, CAST(to_json(struct_pack({shown})) AS VARCHAR) AS shown
-            FROM ({self.rows(lake)}) WHERE {self.bucket} IN ({", ".join(map(str, buckets))})"""
-
-    @property
-    def key_hash(self) -> str:
-        return f"hash({', '.join(f'c{index}' for index in self.relation.key)})"
-
-    @property
-    def bucket(self) -> str:
-        return f"CAST({self.key_hash} % {BUCKETS} AS INTEGER)"
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +85,14 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One Spark task's input: a range of a source table, or (without a range) a mirror."""
+    """What is read at once: a range of a source table, or (without a range) a mirror."""
 
     pair: Pair
     part: Range | None
+
+    @property
+    def weight(self) -> int:
+        return _MIRROR_WEIGHT if self.part is None else self.part.rows or 0
 
 
 def compare(
@@ -150,82 +100,134 @@ def compare(
 ) -> dict[int, Compared]:
     """Compare each pair; its source table is read in these ranges, all in parallel."""
     units = [_Side(pair, part) for pair, parts in pairs.values() for part in (None, *parts)]
-    sums = on_tasks(spark, units, _Ask(sides, _SUMS), _SUMS_SQL)
-    totals = sums.groupBy("oid", "lake", "bucket").agg(
-        F.sum("rows").alias("rows"), F.expr("bit_xor(high)").alias("high"), F.expr("bit_xor(low)").alias("low")
-    )
-    rows: defaultdict[tuple[int, bool], int] = defaultdict(int)
-    found: defaultdict[int, dict[bool, dict[int, tuple[int, int, int]]]] = defaultdict(lambda: {False: {}, True: {}})
-    for row in totals.collect():
-        rows[row.oid, row.lake] += row.rows
-        found[row.oid][row.lake][row.bucket] = (row.rows, row.high, row.low)
-    bad = {
-        oid: sorted(
-            bucket for bucket in {*both[False], *both[True]} if both[False].get(bucket) != both[True].get(bucket)
+    found: defaultdict[int, _Totals] = defaultdict(_Totals)
+    for row in on_tasks(spark, _hands(spark, units), _Ask(sides, _SUMS), _SUMS).collect():
+        found[row.oid].add(row)
+    differing = [unit for unit in units if found[unit.pair.relation.oid].differ]
+    buckets = {oid: totals.buckets for oid, totals in found.items() if totals.differ}
+    shown = _differences(spark, sides, differing, buckets) if buckets else {}
+    return {oid: found[oid].verdict(tuple(shown.get(oid, ()))) for oid in pairs}
+
+
+def _hands(spark: SparkSession, units: Sequence[_Side]) -> list[tuple[_Side, ...]]:
+    # A task opens the lake once for all that it is dealt: with many small tables that is most of the work.
+    return deal([(unit, unit.weight + 1) for unit in units], 2 * spark.sparkContext.defaultParallelism)
+
+
+class _Totals:
+    """One table's sums, of both sides."""
+
+    def __init__(self) -> None:
+        self.sums: defaultdict[bool, Counter[tuple[int, str]]] = defaultdict(Counter)
+        self.error = ""
+
+    def add(self, row: Row) -> None:
+        if row.error is not None:
+            self.error = row.error
+            return
+        sums = self.sums[row.lake]
+        for name in ("rows", "high", "low"):
+            sums[row.bucket, name] += row[name]
+        for name in ("misfits", "misfits_high", "misfits_low"):
+            sums[-1, name] += row[name]
+
+    @property
+    def differ(self) -> bool:
+        return not self.error and self.sums[False] != self.sums[True]
+
+    @property
+    def buckets(self) -> list[int]:
+        """Those in which rows differ."""
+        source, lake = self.sums[False], self.sums[True]
+        return sorted(
+            {bucket for bucket, name in {*source, *lake} if source[bucket, name] != lake[bucket, name]} - {-1}
         )
-        for oid, both in found.items()
-        if both[False] != both[True]
-    }
-    shown = _differences(spark, sides, [unit for unit in units if unit.pair.relation.oid in bad], bad)
-    return {
-        oid: Compared(rows[oid, False], rows[oid, True], tuple(shown.get(oid, ())), oid not in bad) for oid in pairs
-    }
+
+    def verdict(self, shown: tuple[Difference, ...]) -> Compared:
+        rows = [sum(n for (_, name), n in self.sums[lake].items() if name == "rows") for lake in (False, True)]
+        return Compared(rows[0], rows[1], shown, not self.differ and not self.error, self.error)
 
 
 def _differences(
-    spark: SparkSession, sides: Sides, units: Sequence[_Side], bad: Mapping[int, Sequence[int]]
+    spark: SparkSession, sides: Sides, units: Sequence[_Side], buckets: Mapping[int, Sequence[int]]
 ) -> dict[int, list[Difference]]:
-    if not bad:
-        return {}
-    rows = on_tasks(spark, units, _Ask(sides, _ROWS, bad), _ROWS_SQL)
+    rows = on_tasks(spark, _hands(spark, units), _Ask(sides, _ROWS, buckets), _ROWS).where("error IS NULL")
+    totals = rows.groupBy("oid", "lake", "id", "hash").agg(
+        F.max("key").alias("key"), F.max("shown").alias("shown"), F.sum("count").alias("count")
+    )
     # By the compared key, not by its print: the two sides print bytes, floats and years before Christ differently.
-    keys = rows.groupBy("oid", "id").agg(
+    keys = totals.groupBy("oid", "id").agg(
         F.expr("max_by(key, NOT lake)").alias("key"),  # as the source prints it, if the source has it
         *_side("source", F.col("lake") == F.lit(False)),
         *_side("lake", F.col("lake")),
     )
     differ = keys.where("source_print IS DISTINCT FROM lake_print")
-    ranked = differ.selectExpr("*", "row_number() OVER (PARTITION BY oid ORDER BY length(key), key) AS place")
+    place = "row_number() OVER (PARTITION BY oid ORDER BY length(key), key, source_shown, lake_shown) AS place"
     found: defaultdict[int, list[Difference]] = defaultdict(list)
-    for row in ranked.where(F.col("place") <= SHOWN).orderBy("oid", "place").collect():
-        found[row.oid].append(Difference(row.key, row.source_shown, row.lake_shown))
+    for row in differ.selectExpr("*", place).where(F.col("place") <= SHOWN).orderBy("oid", "place").collect():
+        counts = row.source_count or 0, row.lake_count or 0
+        found[row.oid].append(Difference(row.key, row.source_shown, row.lake_shown, *counts))
     return found
 
 
 def _side(name: str, condition: Column) -> list[Column]:
     """How often a key is there with which content: a row that is there twice differs from one that is there once."""
-    content = F.concat_ws(" ", F.sort_array(F.collect_list(F.when(condition, F.col("hash")))))
+    each = F.concat_ws("*", F.col("hash"), F.col("count"))
+    content = F.concat_ws(" ", F.sort_array(F.collect_list(F.when(condition, each))))
     return [
         F.nullif(content, F.lit("")).alias(f"{name}_print"),
         F.max(F.when(condition, F.col("shown"))).alias(f"{name}_shown"),
+        F.sum(F.when(condition, F.col("count"))).alias(f"{name}_count"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Runs one query over one side, in a worker."""
+    """Runs one query over each side it is dealt, in a worker."""
 
     sides: Sides
     schema: pa.Schema
-    buckets: Mapping[int, Sequence[int]] = field(default_factory=dict)  # when given, rows of these; else sums
+    buckets: Mapping[int, Sequence[int]] | None = None  # when given, rows of these; else sums
 
-    def __call__(self, side: _Side) -> Iterator[pa.RecordBatch]:
-        lake = side.part is None
-        oid = side.pair.relation.oid
-        query = side.pair.details(lake, self.buckets[oid]) if self.buckets else side.pair.sums(lake)
+    def __call__(self, dealt: Sequence[_Side]) -> Iterator[pa.RecordBatch]:
         with connect(threads=1) as con:
-            if side.part is None:
+            con.create_function("is_json", is_json, ["VARCHAR"], "BOOLEAN")
+            entries: list[dict[str, Any]] = []
+            if any(side.part is None for side in dealt):
                 attach(con, self.sides.lake, "lake", s3=self.sides.s3, read_only=True, snapshot=self.sides.snapshot)
-            else:
-                con.register("side", self._printed(side.pair, side.part))
-            reader = con.execute(f"SELECT {oid} AS oid, {lake} AS lake, * FROM ({query})").to_arrow_reader(65536)
-            for batch in reader:
-                yield pa.Table.from_batches([batch]).cast(self.schema).combine_chunks().to_batches()[0]
+                entries = open_entries(con)
+            for side in dealt:
+                try:
+                    yield from self._asked(con, side, entries)
+                except TableError as error:
+                    yield self._error(side, error.message)
+
+    def _asked(
+        self, con: duckdb.DuckDBPyConnection, side: _Side, entries: Sequence[dict[str, Any]]
+    ) -> Iterator[pa.RecordBatch]:
+        pair, lake = side.pair, side.part is None
+        query = pair.sums(lake) if self.buckets is None else pair.details(lake, self.buckets[pair.relation.oid])
+        if side.part is not None:
+            con.register(SIDE, self._printed(pair, side.part))
+        elif not pair.history:
+            con.register(LINKED, linked(con, pair, entries))
+        for batch in con.execute(query).to_arrow_reader(65536):
+            head = [
+                pa.array([pair.relation.oid] * batch.num_rows),
+                pa.array([lake] * batch.num_rows),
+                pa.nulls(batch.num_rows),
+            ]
+            values = [array.cast(each.type) for array, each in zip([*head, *batch.columns], self.schema, strict=True)]
+            yield pa.record_batch(values, schema=self.schema)
+
+    def _error(self, side: _Side, message: str) -> pa.RecordBatch:
+        row = {"oid": side.pair.relation.oid, "lake": side.part is None, "error": message}
+        return pa.RecordBatch.from_pylist([row], schema=self.schema)
 
     def _printed(self, pair: Pair, part: Range) -> pa.RecordBatchReader:
-        count = len(pair.relation.columns)
-        schema = pa.schema([(f"{kind}{index}", pa.string()) for index in range(count) for kind in "tx"])
-        batches = read_expressions(self.sides.source_url, self.sides.exported, part, pair.postgres())
+        asked = pair.postgres(show=self.buckets is not None)
+        schema = pa.schema([(name, pa.string()) for name in asked])
+        batches = read_expressions(self.sides.source_url, self.sides.exported, part, list(asked.values()), pair.where)
         return pa.RecordBatchReader.from_batches(
             schema,
             (pa.RecordBatch.from_arrays([c.cast(pa.string()) for c in b.columns], schema=schema) for b in batches),

@@ -14,36 +14,114 @@ __all__ = ["PRINTED", "Spelling", "spelling"]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """SQL templates over `{}`, a quoted column: PostgreSQL's text, DuckDB's reading of it, DuckDB's lake column."""
+    """SQL templates over `{}`, a column: PostgreSQL's text, DuckDB's reading of that text, DuckDB's lake column.
+
+    Where the lake's type cannot hold a value, `read` gives NULL, and `misfit` is PostgreSQL's print of what must then
+    be in quarantine; None: it holds them all.
+    """
 
     postgres: str
     read: str
     lake: str
+    misfit: str | None = None
 
 
 # As the type's output function prints it: `::text` takes the padding off a char(n) and adds a netmask to an inet.
 PRINTED = "CASE WHEN {} IS DISTINCT FROM NULL THEN format('%s', {}) END"
 _TEXT = Spelling(PRINTED, "{}", "CAST({} AS VARCHAR)")
-# As numbers, because the two print years before Christ and past 9999 differently.
-_MICROSECONDS = Spelling("(extract(epoch FROM {}) * 1000000)::bigint::text", "CAST({} AS BIGINT)", "epoch_us({})")
+_WHOLE = Spelling("{}::text", "CAST({} AS HUGEINT)", "CAST({} AS HUGEINT)")
+_INFINITIES = "('Infinity', '-Infinity')"
+# Text of a double, because a hash does not tell -0.0 from 0.0.
+_DOUBLE = (
+    f"CASE WHEN NOT isinf(CAST({{}} AS DOUBLE)) OR {{}} IN {_INFINITIES} THEN CAST(CAST({{}} AS DOUBLE) AS VARCHAR) END"
+)
+_FLOAT = "CAST(CAST(CAST({} AS FLOAT) AS DOUBLE) AS VARCHAR)"
+# Dates and times as numbers, because the two print years before Christ and past 9999 differently.
+_MICROSECONDS = "trim_scale(extract(epoch FROM {}) * 1000000)::text"
+_LAST_MOMENT = "294247-01-10 04:00:54.775806"  # DuckDB's infinity comes next
 _BY_TYPE = {
-    "int16": Spelling("{}::text", "CAST({} AS BIGINT)", "CAST({} AS BIGINT)"),
-    "int32": Spelling("{}::text", "CAST({} AS BIGINT)", "CAST({} AS BIGINT)"),
-    "int64": Spelling("{}::text", "CAST({} AS BIGINT)", "CAST({} AS BIGINT)"),
+    "int16": _WHOLE,
+    "int32": _WHOLE,
+    "int64": _WHOLE,
+    "uint32": _WHOLE,
+    "uint64": _WHOLE,
     "boolean": Spelling("{}::text", "CAST({} AS BOOLEAN)", "{}"),
-    "float32": Spelling("{}::text", "CAST({} AS FLOAT)", "{}"),
-    "float64": Spelling("{}::text", "CAST({} AS DOUBLE)", "{}"),
-    "time": Spelling("{}::text", "CAST({} AS TIME)", "{}"),
+    "float32": Spelling("{}::text", _FLOAT, _FLOAT),
+    "float64": Spelling("{}::text", _DOUBLE, "CAST(CAST({} AS DOUBLE) AS VARCHAR)", "{}::text"),
     "uuid": Spelling("{}::text", "CAST({} AS UUID)", "{}"),
-    "date": Spelling("({} - date '1970-01-01')::text", "CAST({} AS BIGINT)", "CAST({} - DATE '1970-01-01' AS BIGINT)"),
-    "timestamp": _MICROSECONDS,
-    "timestamptz": _MICROSECONDS,
+    "time": Spelling(_MICROSECONDS, "{}", "CAST(epoch_us({}) AS VARCHAR)"),
     "blob": Spelling("encode({}, 'hex')", "{}", "lower(hex({}))"),
 }
 
 
 def spelling(kind: LakeType) -> Spelling:
     """How to compare a column of this type."""
+    if kind.element is not None:
+        return _list(kind, spelling(kind.leaf))
     if kind.ducklake.startswith("decimal"):
-        return Spelling("{}::text", f"CAST({{}} AS {kind.ducklake})", "{}")
+        return _decimal(kind)
+    if kind.ducklake == "date":
+        days = "CAST({} - DATE '1970-01-01' AS VARCHAR)"
+        return Spelling("trim_scale(extract(epoch FROM {}) / 86400)::text", "{}", _infinite(days, "DATE '1970-01-01'"))
+    if kind.ducklake in ("timestamp", "timestamptz"):
+        return _moment(kind.ducklake)
+    if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
+        return Spelling(PRINTED, "CASE WHEN is_json({}) THEN {} END", "CAST({} AS VARCHAR)", PRINTED)
     return _BY_TYPE.get(kind.ducklake, _TEXT)
+
+
+def _decimal(kind: LakeType) -> Spelling:
+    # The cast alone would round. Zeros at the end are no digits.
+    exact = rf"regexp_full_match({{}}, '-?\d*(\.\d{{0,{kind.arrow.scale}}}0*)?')"
+    read = f"CASE WHEN {exact} THEN TRY_CAST({{}} AS {kind.ducklake}) END"
+    return Spelling("{}::text", read, f"TRY_CAST({{}} AS {kind.ducklake})", "{}::text")
+
+
+def _moment(kind: str) -> Spelling:
+    beyond = f"{{}} > '{_LAST_MOMENT}+00'::{kind} AND isfinite({{}})"
+    return Spelling(
+        # Not NULL, which an element of a list may be.
+        f"CASE WHEN {beyond} THEN 'beyond' ELSE {_MICROSECONDS} END",
+        "CASE WHEN {} <> 'beyond' THEN {} END",
+        _infinite("CAST(epoch_us({}) AS VARCHAR)", "'epoch'"),
+        f"CASE WHEN {beyond} THEN format('%s', {{}}) END",
+    )
+
+
+def _infinite(finite: str, epoch: str) -> str:
+    return f"CASE WHEN isinf({{}}) THEN if({{}} > {epoch}, 'Infinity', '-Infinity') ELSE {finite} END"
+
+
+def _list(kind: LakeType, leaf: Spelling) -> Spelling:
+    """The sizes of the inner lists, then all elements one after the other."""
+    depth = kind.depth
+    fits = [f"array_ndims({{}}) = {depth}", *(f"array_lower({{}}, {level}) = 1" for level in range(1, depth + 1))]
+    elements = f"ARRAY(SELECT {leaf.postgres.replace('{}', 'u.e')} FROM (SELECT unnest({{}}) AS e) AS u)"
+    postgres = (
+        f"CASE WHEN cardinality({{}}) = 0 OR ({' AND '.join(fits)})"
+        f" THEN to_json(ARRAY[{_sizes(depth)}] || {elements})::text END"
+    )
+    raw = """from_json({}, '["VARCHAR"]')"""
+    bad = f"list_filter({raw}[2:], lambda e: e IS NOT NULL AND ({leaf.read.replace('{}', 'e')}) IS NULL)"
+    read = f"list_transform({raw}[2:], lambda e: CAST({leaf.read.replace('{}', 'e')} AS VARCHAR))"
+    inner, sizes = "{}", []
+    for _ in range(depth - 1):
+        sizes.append(f"CAST(list_transform({inner}, lambda x: len(x)) AS VARCHAR)")
+        inner = f"flatten({inner})"
+    lake = f"list_transform({inner}, lambda e: CAST({leaf.lake.replace('{}', 'e')} AS VARCHAR))"
+    return Spelling(
+        postgres,
+        f"CASE WHEN len({bad}) = 0 THEN list_prepend({raw}[1], {read}) END",
+        f"CASE WHEN {{}} IS NOT NULL THEN list_prepend({' || '.join(sizes) or repr('')}, {lake}) END",
+        PRINTED,
+    )
+
+
+def _sizes(depth: int) -> str:
+    """The sizes of an array's inner lists, as DuckDB prints a list."""
+    found, count = [], "1"
+    for level in range(1, depth):
+        count = f"{count} * array_length({{}}, {level})"
+        same = f"array_fill(array_length({{}}, {level + 1}), ARRAY[{count}])"
+        found.append(f"CASE WHEN cardinality({{}}) = 0 THEN '[]' ELSE '[' || array_to_string({same}, ', ') || ']' END")
+    return " || ".join(found) or "''"

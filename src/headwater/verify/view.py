@@ -19,13 +19,16 @@ def show(verdicts: Sequence[Verified], *, as_json: bool) -> None:
         return
     for each in verdicts:
         click.echo("\n".join(_lines(each)))
+    click.echo(_summary(verdicts))
+
+
+def _summary(verdicts: Sequence[Verified]) -> str:
     bad = sum(not each.ok for each in verdicts)
-    rows = sum(each.source_rows or 0 for each in verdicts)
-    click.echo(
-        f"verify: {bad} of {len(verdicts)} tables differ"
-        if bad
-        else f"verify: OK ({len(verdicts)} tables, {rows} rows)"
-    )
+    if bad:
+        return f"verify: {bad} of {len(verdicts)} tables differ"
+    compared = [each for each in verdicts if not each.reason]
+    left_out = f"; {len(verdicts) - len(compared)} not compared" if len(compared) < len(verdicts) else ""
+    return f"verify: OK ({len(compared)} tables, {sum(each.source_rows or 0 for each in compared)} rows{left_out})"
 
 
 def _lines(each: Verified) -> list[str]:
@@ -37,7 +40,11 @@ def _lines(each: Verified) -> list[str]:
         return [f"{name}: OK, {each.source_rows} rows {at}"]
     found = [f"{name}: DIFFERS {at}: {each.source_rows} rows in the source, {each.lake_rows} in the lake"]
     for difference in each.differences:
-        found.append(f"  key {difference.key}")
-        found.append(f"    source  {difference.source or '(missing)'}")
-        found.append(f"    lake    {difference.lake or '(missing)'}")
+        found.append(f"  key {difference.key}" if difference.key else "  a row")
+        found.append(f"    source  {_shown(difference.source, difference.source_count)}")
+        found.append(f"    lake    {_shown(difference.lake, difference.lake_count)}")
     return found
+
+
+def _shown(row: str | None, count: int) -> str:
+    return "(missing)" if row is None else row if count == 1 else f"{row} ({count} times)"

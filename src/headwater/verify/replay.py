@@ -1,0 +1,60 @@
+"""What a history table says the source's rows are now, as a query for DuckDB."""
+
+from __future__ import annotations
+
+from headwater.change import Relation
+from headwater.ducklake.extension import identifier, literal
+from headwater.types import LakeType
+from headwater.verify.spelling import spelling
+
+__all__ = ["replayed"]
+
+# The order of changes in one number. A copied row comes before the changes of a transaction at the copy's position;
+# what an update takes away under the old key, before what it brings under the new one.
+_ORDER = "CAST(_commit_lsn AS HUGEINT) * 4398046511104 + _seq * 4"
+_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # where DuckDB's name is not DuckLake's
+
+
+def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...]) -> str:
+    """The last change of each key since the last truncate, unless it is a delete; columns as the source calls them.
+
+    A large value that an update left alone is the one told last for the same key.
+    """
+    key = [(relation.columns[index].name, kinds[index]) for index in relation.key]
+    new = [spelling(kind).lake.replace("{}", identifier(name)) for name, kind in key]
+    old = [spelling(kind).lake.replace("{}", _old(name, kind)) for name, kind in key]
+    names = [column.name for column in relation.columns]
+    told = ", ".join(f"{_told(name)} AS v{index}" for index, name in enumerate(names))
+    nothing = ", ".join(f"NULL AS v{index}" for index in range(len(names)))
+    keys = ", ".join(f"k{index}" for index in range(len(key)))
+    moved = " OR ".join(f"{one} <> {other}" for one, other in zip(old, new, strict=True))
+    last = ", ".join(f"arg_max(v{index}, nth).v AS {identifier(name)}" for index, name in enumerate(names))
+    return f"""
+        WITH since AS (
+            SELECT * FROM {place} WHERE _op <> 'truncate' AND {_ORDER}
+                > coalesce((SELECT max({_ORDER}) FROM {place} WHERE _op = 'truncate'), -1)),
+        events AS (
+            SELECT {_as_keys(new)}, _op, {_ORDER} + if(_op = 'copy', 0, 2) AS nth, {told} FROM since
+            UNION ALL BY NAME
+            SELECT {_as_keys(old)}, 'delete' AS _op, {_ORDER} + 1 AS nth, {nothing} FROM since
+            WHERE _op = 'update' AND ({moved}))
+        SELECT {last} FROM events GROUP BY {keys} HAVING arg_max(_op, nth) <> 'delete'"""
+
+
+def _as_keys(expressions: list[str]) -> str:
+    return ", ".join(f"{each} AS k{index}" for index, each in enumerate(expressions))
+
+
+def _told(name: str) -> str:
+    """A value in a box, which is there even if the value is NULL; nothing where the source did not send it again."""
+    unchanged = f"""list_contains(from_json(_unchanged, '["VARCHAR"]'), {literal(name)})"""
+    return f"CASE WHEN NOT coalesce({unchanged}, false) THEN struct_pack(v := {identifier(name)}) END"
+
+
+def _old(name: str, kind: LakeType) -> str:
+    """A column of the old row, which is kept in PostgreSQL's own text."""
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    text = f"json_extract_string(_old, {literal(pointer)})"
+    if kind.ducklake == "blob":
+        return f"unhex({text}[3:])"
+    return f"TRY_CAST({text} AS {_NAMES.get(kind.ducklake, kind.ducklake)})"
