@@ -19,7 +19,7 @@ from headwater.change import Lsn
 from headwater.config import Config, DuckLake
 from headwater.spark import session, warm_up
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state, source_name
-from headwater.supervise.running import make_ready
+from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 
 __all__ = ["Pipeline", "Rig"]

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
-from headwater import errors
+from headwater import errors, history, quarantine
+from headwater.change import Column
 from headwater.cli import cli
 from headwater.config import Config
+from headwater.ducklake.evolution import promotable
 from headwater.failpoints import FAILPOINTS
 from headwater.state.rows import TableState
 from headwater.types import lake_type
@@ -39,6 +41,7 @@ def test_every_key_of_the_config_is_explained() -> None:
     keys = set(schema["properties"])
     for name in ("DuckLake", "Group", "Flush", "Spark"):
         keys |= set(schema["$defs"][name]["properties"])
+    keys |= set(schema["$defs"]["Table"]["anyOf"][1]["properties"])
     missing = [key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", DOCS["configuration.md"])]
     assert missing == []
 
@@ -53,12 +56,14 @@ def test_exit_code_is_explained_to_operators(code: int) -> None:
     assert re.search(rf"^\| {code} \|", DOCS["operations.md"], re.MULTILINE)
 
 
-def _documented_errors() -> list[str]:
-    table = DOCS["operations.md"].split("## Errors, and what to do")[1].split("\n## ")[0]
+def _documented_messages(heading: str) -> list[str]:
+    table = DOCS["operations.md"].split(heading)[1].split("\n## ")[0].split("\n### ")[0]
     return re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize("message", _documented_errors())
+@pytest.mark.parametrize(
+    "message", _documented_messages("## Errors, and what to do") + _documented_messages("### Copied again")
+)
 def test_documented_error_is_one_the_program_can_say(message: str) -> None:
     """The fixed words between the values stand in the source, in this order."""
     words = [re.escape(part.strip()) for part in re.split(r"…|\bN\b|\bM\b|'replica'", message) if len(part.strip()) > 3]
@@ -66,33 +71,51 @@ def test_documented_error_is_one_the_program_can_say(message: str) -> None:
     assert re.search(".{0,160}?".join(words), flat, re.DOTALL), message
 
 
-@pytest.mark.parametrize(
-    ("oid", "typmod", "ducklake"),
-    [
-        (21, -1, "int16"),
-        (23, -1, "int32"),
-        (20, -1, "int64"),
-        (16, -1, "boolean"),
-        (700, -1, "float32"),
-        (701, -1, "float64"),
-        (25, -1, "varchar"),
-        (1042, 14, "varchar"),
-        (1082, -1, "date"),
-        (1083, -1, "time"),
-        (1114, -1, "timestamp"),
-        (1184, -1, "timestamptz"),
-        (2950, -1, "uuid"),
-        (17, -1, "blob"),
-        (114, -1, "json"),
-        (3802, -1, "json"),
-        (869, -1, "varchar"),
-    ],
-)
-def test_types_are_documented_as_they_are_mapped(oid: int, typmod: int, ducklake: str) -> None:
-    kind = lake_type(oid, typmod)
-    assert kind.ducklake == ducklake
-    rows = [line for line in DOCS["types.md"].splitlines() if f"`{ducklake}`" in line]
-    assert any(f"`{kind.pg}" in line or kind.pg == "other" for line in rows)
+def _table_under(document: str, header: str) -> list[list[str]]:
+    """The rows of the table that begins with this header, cell by cell."""
+    rows = DOCS[document].split(f"{header}\n")[1].split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+TYPES = {
+    "smallint": (21, -1),
+    "integer": (23, -1),
+    "bigint": (20, -1),
+    "oid": (26, -1),
+    "real": (700, -1),
+    "double precision": (701, -1),
+    "text": (25, -1),
+    "date": (1082, -1),
+    "timestamp": (1114, -1),
+    "numeric": (1700, -1),
+}
+
+
+def _lake_type(spelled: str) -> str:
+    digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", spelled)
+    oid, typmod = (1700, (int(digits[1]) << 16 | int(digits[2])) + 4) if digits else TYPES[spelled]
+    return lake_type(Column("c", oid, typmod, key=False), None).ducklake
+
+
+@pytest.mark.parametrize(("was", "now", "lake"), _table_under("guarantees.md", "| was | is now | the lake |"))
+def test_a_change_of_type_is_followed_as_documented(was: str, now: str, lake: str) -> None:
+    done = {True: "follows", False: "copies again"}
+    assert lake == done[promotable(_lake_type(was.strip("`")), _lake_type(now.strip("`")))]
+
+
+def test_every_column_of_a_history_is_explained() -> None:
+    shown = [
+        name
+        for cells in _table_under("guarantees.md", "| column | meaning |")
+        for name in re.findall(r"`(_\w+)`", cells[0])
+    ]
+    assert shown == [name for name, *_ in history.COLUMNS]
+
+
+def test_every_column_of_the_quarantine_is_explained() -> None:
+    text = DOCS["operations.md"].split("### Quarantine")[1].split("\n## ")[0]
+    assert [name for name, *_ in quarantine.FIELDS if f"`{name}`" not in text] == []
+    assert f"`{quarantine.NAME}`" in text
 
 
 def test_every_failpoint_is_hit_somewhere() -> None:
@@ -104,6 +127,18 @@ def test_the_readme_shows_the_way_in(words: str) -> None:
     assert words in README
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
-def test_links_of_the_readme_lead_somewhere(link: str) -> None:
-    assert (ROOT / link).exists()
+LINKS = [
+    (page, link)
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))
+    for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text())
+]
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS, ids=lambda each: each.name if isinstance(each, Path) else each)
+def test_a_link_leads_somewhere(page: Path, link: str) -> None:
+    file, _, part = link.partition("#")
+    there = page.parent / file if file else page
+    assert there.exists()
+    if part:
+        headings = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE)
+        assert part in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]

@@ -1,0 +1,197 @@
+"""Anything, in any order, arrives: random rows and shapes, small deliveries, restarts; compared at quiet points.
+
+A failing seed is told, and played again with `HEADWATER_SEED=n`; without end it is played by `make soak`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from soak.carried import HISTORY, Carried, create
+
+from headwater import flow
+from headwater.capture import Watch, run_capture
+from headwater.supervise.opening import mirroring, open_log, open_state
+from headwater.supervise.readying import make_ready
+from tests.mirror import Mirror
+from tests.proof.carried import assert_carried
+
+ROUNDS, TRANSACTIONS = 2, 15  # transactions between two quiet points
+SEEDS = os.environ.get("HEADWATER_SEED", "1,2,any").split(",")
+
+
+class Disturbed(Mirror):
+    """A mirror whose parts are stopped and started, and whose capture keeps little in memory."""
+
+    def __init__(self, url: str, spark: SparkSession, folder: Path) -> None:
+        super().__init__(url, spark, folder)
+        self.chance = random.Random(0)
+        self.captures = False
+
+    def capture(self) -> None:
+        roll = self.chance.choice((20_000, 200_000, 16 << 20))
+        self._stop.clear()
+
+        def run() -> None:
+            with closing(open_state(self.config)) as state:
+                log = open_log(self.config, state, "g")
+                with closing(Watch(self.url, state, log, "g")) as watch:
+                    watch.start()
+                    run_capture(self.url, state, log, "g", stop=self._stop, roll_bytes=roll)
+
+        self._capture = threading.Thread(target=run)
+        self._capture.start()
+        self.captures = True
+
+    def toggle_capture(self) -> None:
+        if self.captures:
+            self.stop_capture()
+            self.captures = False
+        else:
+            self.capture()
+
+    def reopen(self) -> None:
+        """As a new `headwater run` begins."""
+        self.m.close()
+        self.m.state.close()
+        state = open_state(self.config)
+        make_ready(self.config, state)
+        self.m = mirroring(self.config, {}, state, "g", self.spark)
+
+    def disturb(self) -> str:
+        """Something or nothing; what it was."""
+        chance, rows = self.chance.random(), self.chance.choice((1, 5, 50))
+        if chance < 0.25:
+            done = flow.deliver(replace(self.m, max_rows=rows))
+            return f"delivered up to {done.position}"
+        if chance < 0.33:
+            self.toggle_capture()
+            return "capture started" if self.captures else "capture stopped"
+        if chance < 0.38:
+            self.reopen()
+            return "opened again"
+        if chance < 0.42:
+            return f"copied {flow.copy(self.m)}"
+        return ""
+
+    def settle(self) -> None:
+        """Everything committed so far is in the lake, by small deliveries, and what cannot follow is copied again."""
+        if not self.captures:
+            self.capture()
+        self.looked()
+        m, self.m = self.m, replace(self.m, max_rows=self.chance.choice((10, 100, 100_000)))
+        self.sync()
+        while flow.copy(self.m):
+            self.sync()
+        self.m = m
+
+
+@pytest.fixture
+def disturbed(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Disturbed]:
+    with closing(Disturbed(database, spark, tmp_path)) as made:
+        yield made
+
+
+def play(mirror: Disturbed, carried: Carried, other: Carried) -> None:
+    for _ in range(20):
+        carried.transaction()
+    carried.said.append("-- the first copy")
+    names = carried.names()
+    modes = {names[HISTORY]: "history"}
+    mirror.start(*({"table": f"public.{name}", "mode": modes.get(name, "mirror")} for name in names.values()))
+    for _ in range(ROUNDS):
+        for _ in range(TRANSACTIONS):
+            carried.overlapping(other)
+            if happened := mirror.disturb():
+                carried.said.append(f"-- {happened}")
+        carried.said.append("-- a quiet point")
+        mirror.settle()
+        assert_carried(mirror)
+    assert [each for each in mirror.verify() if not each.ok] == []
+
+
+@pytest.mark.parametrize("asked", SEEDS)
+def test_whatever_is_done_to_the_source_arrives(disturbed: Disturbed, asked: str) -> None:
+    seed = random.SystemRandom().randrange(10**6) if asked == "any" else int(asked)
+    disturbed.execute("SET TimeZone = 'UTC'")
+    create(disturbed.source)
+    disturbed.chance, chance = random.Random(seed), random.Random(seed)
+    with psycopg.connect(disturbed.url, autocommit=True) as second:
+        carried = Carried(disturbed.source, chance)
+        other = Carried(second, chance, carried.said)
+        try:
+            play(disturbed, carried, other)
+        except BaseException as error:
+            told = disturbed.folder / "said.sql"
+            told.write_text("\n".join(carried.said))
+            error.add_note(f"seed {seed}: play it again with HEADWATER_SEED={seed}; all statements are in {told}")
+            raise
+        assert carried.done.total() > 50
+
+
+def test_a_table_renamed_before_a_new_run_begins_is_renamed_in_the_lake(disturbed: Disturbed) -> None:
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    disturbed.start("public.t")
+    disturbed.execute("ALTER TABLE t RENAME TO u", "INSERT INTO u VALUES (1)")
+    disturbed.reopen()
+    disturbed.settle()
+    assert disturbed.ask("SELECT * FROM lake.public.u") == [(1,)]
+
+
+def test_a_table_renamed_and_copied_again_is_renamed_in_the_lake(disturbed: Disturbed) -> None:
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE other (id int PRIMARY KEY)")
+    disturbed.start()
+    disturbed.execute("ALTER TABLE t RENAME TO u", "ALTER TABLE u ALTER v TYPE text", "INSERT INTO u VALUES (1)")
+    disturbed.settle()
+    assert disturbed.ask("SELECT * FROM lake.public.u") == [(1, None)]
+
+
+def test_values_in_quarantine_are_settled_when_their_table_is_copied_again(disturbed: Disturbed) -> None:
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamp)", "CREATE TABLE other (id int PRIMARY KEY)")
+    disturbed.start()
+    disturbed.execute("INSERT INTO t VALUES (2, '294276-01-01'), (3, '294276-01-01')")
+    disturbed.settle()
+    assert_carried(disturbed)
+    disturbed.execute("DELETE FROM t WHERE id = 3", "ALTER TABLE t ALTER at TYPE text USING at::text")
+    disturbed.settle()
+    assert_carried(disturbed)
+
+
+def test_a_column_under_a_dropped_ones_name_has_nothing_of_its_quarantine(disturbed: Disturbed) -> None:
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, n numeric)", "INSERT INTO t VALUES (1, 'NaN')")
+    disturbed.start()
+    disturbed.execute("ALTER TABLE t DROP n", "ALTER TABLE t ADD n numeric", "INSERT INTO t VALUES (2)")
+    disturbed.settle()
+    assert [each for each in disturbed.verify() if not each.ok] == []
+
+
+@pytest.mark.parametrize("end", ["ROLLBACK TO s; COMMIT", "ROLLBACK", "RELEASE s; ROLLBACK"])
+def test_a_large_transaction_that_was_rolled_back_while_nobody_read(disturbed: Disturbed, end: str) -> None:
+    """PostgreSQL 18 tells of the end of its subtransactions although it never began to stream it."""
+    disturbed.execute(f"ALTER DATABASE {disturbed.source.info.dbname} SET logical_decoding_work_mem = '64kB'")
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    disturbed.start()
+    disturbed.stop_capture()
+    many = "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 4000) i"
+    disturbed.execute(f"BEGIN; SAVEPOINT s; {many}; {end}", "INSERT INTO t VALUES (-1, '')")
+    disturbed.capture()
+    disturbed.settle()
+    assert disturbed.ask("SELECT * FROM lake.public.t") == [(-1, "")]
+
+
+def test_values_in_quarantine_are_found_again_after_a_change_of_the_key(disturbed: Disturbed) -> None:
+    disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, alt int NOT NULL, n numeric)")
+    disturbed.execute("INSERT INTO t VALUES (1, 10, 'NaN'), (2, 20, 'NaN')")
+    disturbed.start()
+    disturbed.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (alt)", "UPDATE t SET n = 1 WHERE id = 1")
+    disturbed.settle()
+    assert_carried(disturbed)
