@@ -63,6 +63,7 @@ class BaseType(NamedTuple):
     typmod: int
     dims: int  # of an array as it was declared, at least 1; 0: not an array
     name: str  # as PostgreSQL spells the column's own type
+    delimiter: str = ","  # between the elements of an array's text
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def _as_text(kind: LakeType) -> LakeType:
 
 
 def _listed(kind: LakeType, base: BaseType) -> LakeType:
-    delimiter = ";" if base.oid == _BOX else ","
+    delimiter = ";" if base.oid == _BOX else base.delimiter
     for _ in range(base.dims):
         kind = LakeType("array", pa.list_(pa.field("element", kind.arrow)), "list", kind, delimiter)
     return kind

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from captured_group import Group
 from hypothesis import given, settings
@@ -18,10 +19,12 @@ from tests.conftest import new_database
 from headwater.capture.aligned import Attribute, Entry, aligned
 from headwater.capture.shapes import completed, described, described_all, row_filter
 from headwater.change import BaseType, Column, Relation, TableName
+from headwater.decode import decode
 from headwater.errors import ConfigError
 from headwater.state import connect
 from headwater.state.connect import Connection
 from headwater.testing.postgres import EmbeddedPostgres
+from headwater.types import lake_type
 
 INT, TEXT, BIGINT = 23, 25, 20
 
@@ -88,6 +91,23 @@ def test_a_type_is_peeled_of_its_domains_and_its_array(
         f"CREATE TABLE t (id int PRIMARY KEY, x {kind})",
     )
     assert column(source, "x").base == BaseType(*base)
+
+
+def test_the_elements_of_an_array_are_parted_as_their_type_says(source: Connection) -> None:
+    run(
+        source,
+        "CREATE TYPE odd",
+        "CREATE FUNCTION odd_in(cstring) RETURNS odd AS 'textin' LANGUAGE internal IMMUTABLE STRICT",
+        "CREATE FUNCTION odd_out(odd) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT",
+        "CREATE TYPE odd (INPUT = odd_in, OUTPUT = odd_out, LIKE = text, DELIMITER = ':')",
+        "CREATE TABLE t (id int PRIMARY KEY, x odd[], y box[])",
+    )
+    shape = column(source, "x")
+    assert shape.base is not None
+    assert shape.base.delimiter == ":"
+    kind = lake_type(shape)
+    assert decode(pa.array([b"{a,b:c}"]), kind).array.to_pylist() == [["a,b", "c"]]
+    assert lake_type(column(source, "y")).delimiter == ";"
 
 
 def test_an_array_that_forgot_its_dimensions_has_one(source: Connection) -> None:

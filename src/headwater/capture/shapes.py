@@ -271,6 +271,7 @@ class _Type:
     typmod: int
     dims: int
     element: int
+    delimiter: str  # of arrays of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +291,7 @@ class _Types:
             dims = max(dims, 1)
             # A domain over an array, as the element of an array, stays one: its text is one value.
             oid, typmod, _ = self._peeled(element, typmod, 0)
-            return BaseType(oid, typmod, dims, name)
+            return BaseType(oid, typmod, dims, name, self.known[element].delimiter)
         return BaseType(oid, typmod, 0, name)
 
     def _peeled(self, oid: int, typmod: int, dims: int) -> tuple[int, int, int]:
@@ -306,7 +307,7 @@ def _types(connection: Connection, used: set[tuple[int, int]]) -> _Types:
         " WHERE below.oid <> 0)"
         " SELECT t.oid::bigint, t.typbasetype::bigint, t.typtypmod, t.typndims, CASE"
         " WHEN t.typsubscript = 'array_subscript_handler'::regproc AND t.oid <> ALL(%s::oid[]) THEN t.typelem::bigint"
-        " ELSE 0 END FROM needed JOIN pg_type t USING (oid)",
+        " ELSE 0 END, t.typdelim::text FROM needed JOIN pg_type t USING (oid)",
         ([oid for oid, _ in used], list(_VECTORS)),
     ).fetchall()
     pairs = sorted(used)
