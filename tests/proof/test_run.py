@@ -30,6 +30,7 @@ from headwater.state import State
 from headwater.state.fences import ask_for
 from headwater.status import Status, open_status
 from headwater.supervise.children import Child, watch
+from headwater.supervise.running import stopped_by_signals
 from headwater.testing.postgres import EmbeddedPostgres
 from tests.proof.processes import Run, gone, headwater, wait_for
 
@@ -304,15 +305,14 @@ def test_a_second_run_on_the_same_groups_is_refused(live: World) -> None:
     live.caught_up()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
-def test_a_run_that_is_told_to_stop_drains_and_leaves_nobody_behind(how: signal.Signals, live: World) -> None:
+def test_a_run_that_is_told_to_stop_drains_and_leaves_nobody_behind(live: World) -> None:
     run = running(live)
     live.execute("INSERT INTO orders (item, amount) SELECT 'many', i FROM generate_series(1, 5000) i")
     live.captured()
     family = run.family()
     assert len(family) > 5  # the run, two captures, delivery, a JVM, workers
     said, begun = len(run.said().splitlines()), time.monotonic()  # tests before this one may have made it complain
-    run.process.send_signal(how)
+    run.process.send_signal(signal.SIGTERM)
     assert run.process.wait(60) == 0, run.said()
     assert time.monotonic() - begun < 40
     wait_for(lambda: all(map(gone, family)), "nobody is left behind", 30)
@@ -322,6 +322,14 @@ def test_a_run_that_is_told_to_stop_drains_and_leaves_nobody_behind(how: signal.
     live.execute("UPDATE orders SET amount = amount + 1 WHERE id % 10 = 0")
     live.started()
     live.caught_up()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+def test_both_signals_tell_a_run_to_stop(how: signal.Signals) -> None:
+    with stopped_by_signals() as stop:
+        assert not stop.is_set()
+        signal.raise_signal(how)
+        assert stop.is_set()
 
 
 def test_everything_killed_under_load_goes_on_and_verify_agrees_while_writes_go_on(live: World) -> None:

@@ -20,7 +20,7 @@ from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
 
-__all__ = ["capture_child", "deliver_child", "run"]
+__all__ = ["capture_child", "deliver_child", "run", "stopped_by_signals"]
 
 logger = logging.getLogger(__name__)
 
