@@ -16,7 +16,6 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from headwater import flow
-from headwater.capture import watch
 from headwater.change import Lsn, TableName
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
@@ -36,9 +35,6 @@ groups:
   g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
 """  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
-
-
-watch.EVERY = 0.2  # seconds between looks at the catalog: tests wait for them
 
 
 class Mirror:
