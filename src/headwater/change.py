@@ -99,3 +99,8 @@ class Relation:
     def key(self) -> tuple[int, ...]:
         """Indexes of the key columns, in the table's column order."""
         return tuple(index for index, column in enumerate(self.columns) if column.key)
+
+    @property
+    def key_attnums(self) -> frozenset[int]:
+        """The key columns by the numbers that survive a rename."""
+        return frozenset(column.attnum for column in self.columns if column.key)

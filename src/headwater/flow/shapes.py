@@ -52,7 +52,7 @@ def next_key_change(parts: Iterable[tuple[Relation, Part]], positions: Mapping[i
     cuts = []
     spans: dict[int, dict[frozenset[int], tuple[Lsn, Lsn]]] = {}
     for relation, part in parts:
-        key = frozenset(relation.columns[index].attnum for index in relation.key)
+        key = relation.key_attnums
         first, end = spans.setdefault(relation.oid, {}).get(key, (part.first_lsn, part.last_lsn))
         spans[relation.oid][key] = min(first, part.first_lsn), max(end, part.last_lsn)
     for oid, keys in spans.items():
@@ -65,7 +65,7 @@ def next_key_change(parts: Iterable[tuple[Relation, Part]], positions: Mapping[i
 
 def key_names(seen: Seen) -> tuple[str, ...]:
     """The columns that the batch's changes are told apart by, as they are called at its end; none: by all of them."""
-    keys = {frozenset(relation.columns[index].attnum for index in relation.key) for relation in seen.versions}
+    keys = {relation.key_attnums for relation in seen.versions}
     if len(keys) > 1:  # of one transaction: a batch cannot end between them
         raise CannotFollow(f"table {seen.newest.table} changed its key in the middle of a transaction")
     (key,) = keys

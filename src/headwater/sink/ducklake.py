@@ -134,7 +134,8 @@ class DuckLakeSink:
     def follow(self, plan: Plan, relation: Relation, kinds: Mapping[str, LakeType], rename: TableName | None) -> None:
         """Let the plan's table have the relation's columns, and another name if it gets one; or CannotFollow."""
         standing = plan.standings[relation.oid]
-        next_id = self._lake.next_column_id(standing.table.id)
+        added = any(column.attnum not in standing.shape.fields for column in relation.columns)
+        next_id = self._lake.next_column_id(standing.table.id) if added else 0
         fields, shape = followed(standing.table, standing.shape, relation, dict(kinds), next_id)
         changed = fields != standing.table.columns or rename is not None
         alteration = Alteration(standing.table.id, fields, rename) if changed else None
@@ -271,10 +272,12 @@ class DuckLakeSink:
 
     def _quarantine(self) -> Table:
         """The table of values that found no place; made anew if somebody dropped it."""
-        if (new := self.new_quarantine()) is not None:
-            self._lake.commit(Commit(self._lake.snapshot(), self._source, new_tables=(new,), author=AUTHOR))
         table = self._lake.table(quarantine.NAME)
-        assert table is not None
+        if table is None:
+            new = self.new_quarantine()
+            assert new is not None
+            self._lake.commit(Commit(self._lake.snapshot(), self._source, new_tables=(new,), author=AUTHOR))
+            return self._quarantine()
         if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
             raise OperatorMustAct(
                 f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"

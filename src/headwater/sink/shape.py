@@ -31,35 +31,32 @@ class Shape:
     fields: dict[int, int]
     types: dict[int, tuple[int, int]] = made(default_factory=dict)
     filenode: int = 0
-    key: tuple[int, ...] = ()
+    key: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, relation: Relation, fields: dict[int, int]) -> Shape:
         types = {column.attnum: (column.type_oid, column.typmod) for column in relation.columns}
-        return cls(fields, types, relation.filenode, _key(relation))
+        return cls(fields, types, relation.filenode, relation.key_attnums)
 
     @classmethod
     def parse(cls, text: str) -> Shape:
         kept = json.loads(text)
         types = {int(attnum): (oid, typmod) for attnum, (oid, typmod) in kept["types"].items()}
         fields = {int(attnum): id_ for attnum, id_ in kept["fields"].items()}
-        return cls(fields, types, kept["filenode"], tuple(kept["key"]))
+        return cls(fields, types, kept["filenode"], frozenset(kept["key"]))
 
     def __str__(self) -> str:
-        return json.dumps({"fields": self.fields, "types": self.types, "filenode": self.filenode, "key": self.key})
+        key = sorted(self.key)
+        return json.dumps({"fields": self.fields, "types": self.types, "filenode": self.filenode, "key": key})
 
     def same_key(self, relation: Relation) -> bool:
         """Whether rows are still told apart by the same columns."""
-        return self.key == _key(relation)
+        return self.key == relation.key_attnums
 
     def rewritten(self, relation: Relation, column: Column) -> bool:
         """Whether the column has another type, and all rows were written anew since: in it, perhaps as other values."""
         other = self.types.get(column.attnum) != (column.type_oid, column.typmod)
         return other and (relation.filenode == 0 or relation.filenode != self.filenode)
-
-
-def _key(relation: Relation) -> tuple[int, ...]:
-    return tuple(sorted(relation.columns[index].attnum for index in relation.key))
 
 
 def fields_of(relation: Relation, kinds: dict[str, LakeType], *, with_history: bool) -> tuple[tuple[Field, ...], Shape]:

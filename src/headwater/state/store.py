@@ -206,11 +206,14 @@ class State:
 
     def add_quarantined(self, group: str, counts: Mapping[int, int]) -> None:
         """Count values that went to quarantine, by table. Tried once: it is a number for people to see."""
+        found = [(count, group, oid) for oid, count in counts.items() if count]
+        if not found:  # as a rule
+            return
         with self._session.transaction() as connection:
             connection.cursor().executemany(
                 "UPDATE headwater.tables SET quarantined = quarantined + %s, updated_at = now()"
                 " WHERE group_name = %s AND source_oid = %s",
-                [(count, group, oid) for oid, count in counts.items()],
+                found,
             )
 
     def partitions(self, group: str) -> dict[int, Partitions]:
