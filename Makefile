@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench soak lock clean
+.PHONY: help setup demo check test servers bench soak lock clean
 
 help: ## this list
 	@echo 'Usage: make TARGET [ARGS="options of the command"] [PYTHON=python3.12]'
@@ -37,6 +37,13 @@ check: setup ## static checks: format, lint, types, import contracts
 
 test: check ## static checks, then every test: make test ARGS="-k config"
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+servers: setup ## the tests that depend on PostgreSQL's version, on every version this machine has
+	@set -e; for version in $$($(BIN)/python -c 'from headwater.testing.postgres import installed; print(*sorted(installed()))'); do \
+		echo "PostgreSQL $$version"; \
+		HEADWATER_POSTGRES=$$version $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+			tests/capture tests/flow tests/verify tests/proof/test_carried_property.py $(ARGS); \
+	done
 
 bench: setup ## measure the speed table of the design
 	@$(BIN)/python -m bench $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -27,8 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def postgres() -> Iterator[EmbeddedPostgres]:
     # Not pytest's tmp_path: the server's own user must be able to reach it when we run as root.
     with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
-        fast = {"fsync": "off", "full_page_writes": "off", "max_replication_slots": "60", "max_wal_senders": "60"}
-        server = EmbeddedPostgres(Path(folder) / "pg", settings=fast).start()
+        fast = {
+            "fsync": "off",
+            "full_page_writes": "off",
+            "max_prepared_transactions": "5",
+            "max_replication_slots": "60",
+            "max_wal_senders": "60",
+        }
+        version = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # `make servers` tries each one there is
+        server = EmbeddedPostgres(Path(folder) / "pg", version=version, settings=fast).start()
         yield server
         server.stop()
 

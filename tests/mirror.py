@@ -24,7 +24,7 @@ from headwater.supervise.opening import mirroring, open_group_lake, open_log, op
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
-__all__ = ["Mirror"]
+__all__ = ["LOOK_EVERY", "Mirror"]
 
 CONFIG = """
 source: {source}
@@ -35,6 +35,8 @@ groups:
   g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
 """  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
+
+LOOK_EVERY = 0.2  # seconds
 
 
 class Mirror:
@@ -78,7 +80,7 @@ class Mirror:
 
         def run() -> None:
             with closing(open_state(self.config)) as state:
-                flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop)
+                flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop, look_every=LOOK_EVERY)
 
         self._capture = threading.Thread(target=run)
         self._capture.start()

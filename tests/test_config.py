@@ -364,11 +364,13 @@ def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:
 def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> None:
     text = SMALL.replace(
         "[public.orders]",
-        "[{table: public.orders, exclude: [note], types: {amount: 'Decimal(20, 4)', tags: 'varchar'}},"
+        "[{table: public.orders, exclude: [note], types: {amount: 'Decimal(20, 4)', tags: 'varchar'},"
+        " append_only: true},"
         " {table: public.lines, columns: [id, 7], schema_changes: stop, mode: history}, public.plain]",
     )
     orders, lines, plain = load(tmp_path, text).groups["shop"].tables
     assert (orders.columns, orders.exclude) == (None, ("note",))
+    assert (orders.append_only, lines.append_only) == (True, False)
     assert orders.types == {"amount": "decimal(20,4)", "tags": "varchar"}
     assert (lines.columns, lines.schema_changes, lines.mode) == (("id", "7"), "stop", "history")
     assert (plain.columns, plain.exclude, plain.types, plain.schema_changes) == (None, (), {}, "follow")

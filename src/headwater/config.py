@@ -103,6 +103,7 @@ class Table(_Model):
     exclude: ColumnNames = ()
     types: dict[str, LakeTypeName] = {}
     schema_changes: Literal["follow", "stop"] = "follow"
+    append_only: bool = False  # its rows are never updated nor deleted, so it needs no replica identity
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

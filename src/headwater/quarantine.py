@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,20 @@ import pyarrow as pa
 
 from headwater.change import Lsn, TableName
 from headwater.decode import Bad
+from headwater.target import Place, Target
 
-__all__ = ["FIELDS", "NAME", "SCHEMA", "key_texts", "quarantined", "resolved"]
+__all__ = [
+    "FIELDS",
+    "KNOWN_BY",
+    "NAME",
+    "SCHEMA",
+    "Changes",
+    "key_texts",
+    "quarantined",
+    "rewritten",
+    "settled_by",
+    "unresolved",
+]
 
 NAME = TableName("main", "headwater_quarantine")
 _TEXT = pa.large_string()
@@ -28,7 +40,15 @@ FIELDS = (  # name, how it travels, what it is in the lake
     ("row_key", pa.large_binary(), "blob"),  # the key as deliveries compare it
     ("resolved_lsn", _TEXT, "varchar"),  # by when the value was overwritten or its row deleted
 )
+KNOWN_BY = ("table_oid", "row_key", "column_name", "resolved_lsn")
 SCHEMA = pa.schema([pa.field(name, arrow) for name, arrow, _ in FIELDS])
+
+Changes = Mapping[str, Any]  # what becomes of an entry's columns
+
+
+def settled_by(lsn: Lsn) -> Changes:
+    """By this position the value was overwritten, or its row is gone."""
+    return {"resolved_lsn": str(lsn)}
 
 
 def quarantined(
@@ -74,8 +94,29 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def resolved(rows: pa.Table, at: Lsn) -> pa.Table:
-    """Rows of the quarantine, settled by this position."""
-    index = rows.schema.get_field_index("resolved_lsn")
-    upto = pa.array([str(at)] * rows.num_rows, rows.schema.field(index).type)
-    return rows.set_column(index, rows.schema.field(index), upto)
+def unresolved(target: Target[Any], place: Place) -> Iterator[tuple[int, tuple[int, bytes | None, str]]]:
+    """The entries of one of the quarantine's files that are not settled: position, and table, row key and column."""
+    gone = frozenset(target.gone(place).tolist())
+    for first, columns in target.keys(place):
+        entries = zip(*(column.to_pylist() for column in columns), strict=True)
+        for position, (oid, row_key, column, settled) in enumerate(entries, first):
+            if settled is None and position not in gone:
+                yield position, (oid, row_key, column)
+
+
+def rewritten(target: Target[Any], place: Place, changes: Mapping[int, Changes]) -> Iterator[bytes]:
+    """Change entries of one file, by ascending position; yields the lake's reports."""
+    at = pa.array(list(changes), pa.int64())
+    taken = target.take_out(place, at)
+    if taken is not None:
+        yield taken.report
+        yield from target.write(0, [(_changed(target.rows(place, at), list(changes.values())), taken.row_ids)])
+
+
+def _changed(rows: pa.Table, changes: list[Changes]) -> pa.Table:
+    for name in {name for change in changes for name in change}:
+        at = rows.schema.get_field_index(name)
+        field, values = rows.schema.field(at), rows[name].to_pylist()
+        new = [change.get(name, value) for change, value in zip(changes, values, strict=True)]
+        rows = rows.set_column(at, field, pa.array(new, field.type))
+    return rows

@@ -56,13 +56,21 @@ class Group:
         return prepare(self.url, self.state, self.name, [TableName.parse(table) for table in tables])
 
     @contextmanager
-    def capturing(self, roll_bytes: int = 16 << 20) -> Iterator[threading.Event]:
+    def capturing(self, roll_bytes: int = 16 << 20, predecessor: float = 90.0) -> Iterator[threading.Event]:
         """Capture in a thread; what it raises is raised at the end of the block."""
         stop, failure = threading.Event(), []
 
         def run() -> None:
             try:
-                run_capture(self.url, self.state, self.log, self.name, stop=stop, roll_bytes=roll_bytes)
+                run_capture(
+                    self.url,
+                    self.state,
+                    self.log,
+                    self.name,
+                    stop=stop,
+                    roll_bytes=roll_bytes,
+                    predecessor=predecessor,
+                )
             except BaseException as exc:
                 failure.append(exc)
 

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from captured_group import Group
 
-from headwater.capture import run as running
 from headwater.capture.pending import has_pending_changes
 from headwater.capture.source import slot_of
 from headwater.change import Lsn
@@ -307,38 +306,25 @@ def test_a_dropped_publication_is_told(group: Group) -> None:
         _until(lambda: _error(group) is not None)
 
 
-def test_capture_waits_for_a_reader_that_still_holds_the_slot(group: Group, caplog: pytest.LogCaptureFixture) -> None:
-    orders(group)
-    group.prepare("orders")
-    predecessor = Group.opened(group.url, group.folder)
-    with predecessor.capturing() as gone:
-        predecessor.settle()
-        with group.capturing():
-            _until(lambda: "still in use" in caplog.text)
-            gone.set()
-            run(group.url, "INSERT INTO orders VALUES (1, 'a')")
-            group.settle()
-    assert [row.new for row in group.rows()] == [("1", "a")]
-    predecessor.state.close()
-
-
-def test_a_reader_that_does_not_end_is_waited_for_and_not_an_error(
-    group: Group, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("predecessor", "told"), [(90.0, "still in use"), (0.1, "slot 'headwater_shop' is in use")], ids=["soon", "late"]
+)
+def test_a_reader_that_still_holds_the_slot_is_waited_for_and_not_an_error(
+    group: Group, caplog: pytest.LogCaptureFixture, predecessor: float, told: str
 ) -> None:
-    monkeypatch.setattr(running, "_PREDECESSOR", 0.1)
     orders(group)
     group.prepare("orders")
-    predecessor = Group.opened(group.url, group.folder)
-    with predecessor.capturing() as gone:
-        predecessor.settle()
-        with group.capturing():
-            _until(lambda: "slot 'headwater_shop' is in use" in caplog.text)
+    other = Group.opened(group.url, group.folder)
+    with other.capturing() as gone:
+        other.settle()
+        with group.capturing(predecessor=predecessor):
+            _until(lambda: told in caplog.text)
             assert _error(group) is None
             gone.set()
             run(group.url, "INSERT INTO orders VALUES (1, 'a')")
             group.settle()
     assert [row.new for row in group.rows()] == [("1", "a")]
-    predecessor.state.close()
+    other.state.close()
 
 
 def _confirmed(connection: Connection) -> Lsn:

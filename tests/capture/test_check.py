@@ -21,6 +21,9 @@ def run(url: str, *statements: str) -> None:
             connection.execute(statement)
 
 
+OR_NEVER = " or `append_only: true` in the config, if its rows never change"
+
+
 def found(url: str, *tables: str, known: dict[str, GroupRow] | None = None) -> list[HeadwaterError]:
     return problems(url, {"shop": [TableWish(TableName.parse(table)) for table in tables]}, known)
 
@@ -68,19 +71,19 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
             OperatorMustAct,
             "table 'public.keyless' has no primary key: once it is published, PostgreSQL refuses to update or delete"
             " its rows",
-            "ALTER TABLE public.keyless REPLICA IDENTITY FULL;",
+            "ALTER TABLE public.keyless REPLICA IDENTITY FULL;" + OR_NEVER,
         ),
         (
             OperatorMustAct,
             "table 'public.late' has a deferrable primary key, which is no replica identity: once it is published,"
             " PostgreSQL refuses to update or delete its rows",
-            "ALTER TABLE public.late REPLICA IDENTITY FULL;",
+            "ALTER TABLE public.late REPLICA IDENTITY FULL;" + OR_NEVER,
         ),
         (
             OperatorMustAct,
             "table 'public.nothing' has replica identity NOTHING: once it is published, PostgreSQL refuses to update or"
             " delete its rows",
-            "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;",
+            "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;" + OR_NEVER,
         ),
         (
             ConfigError,

@@ -23,7 +23,7 @@ from headwater.decode import decode
 from headwater.errors import ConfigError
 from headwater.state import connect
 from headwater.state.connect import Connection
-from headwater.testing.postgres import EmbeddedPostgres
+from headwater.testing.postgres import EmbeddedPostgres, installed
 from headwater.types import lake_type
 
 INT, TEXT, BIGINT = 23, 25, 20
@@ -221,9 +221,10 @@ def test_a_table_without_columns_and_one_that_is_not_there(source: Connection) -
         described(source, TableName("public", "nothing"), None)
 
 
-def test_an_older_server_tells_the_same() -> None:
+@pytest.mark.parametrize("version", sorted(installed().keys() - {18}))
+def test_an_older_server_tells_the_same(version: int) -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
-        server = EmbeddedPostgres(Path(folder) / "pg", version=16, settings={"fsync": "off"}).start()
+        server = EmbeddedPostgres(Path(folder) / "pg", version=version, settings={"fsync": "off"}).start()
         try:
             with closing(connect(server.url())) as source:
                 run(source, "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED, x int[])")

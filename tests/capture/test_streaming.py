@@ -14,12 +14,13 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.conftest import new_database
 
 from headwater.change import Lsn
-from headwater.testing.postgres import EmbeddedPostgres
+from headwater.testing.postgres import EmbeddedPostgres, installed
 
 SMALL, LARGE = 100_000, 16 << 20  # bytes of a roll: it spills, it does not
 
+VERSIONS = sorted(installed())
 EVERY_WAY = pytest.mark.parametrize(
-    ("server", "roll_bytes"), [(16, SMALL), (18, SMALL), (18, LARGE)], indirect=["server"]
+    ("server", "roll_bytes"), [*((version, SMALL) for version in VERSIONS), (18, LARGE)], indirect=["server"]
 )
 
 
@@ -41,7 +42,7 @@ def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
             server.stop()
 
 
-@pytest.fixture(params=[16, 18])
+@pytest.fixture(params=VERSIONS)
 def server(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
     return servers(request.param)
 

@@ -10,7 +10,6 @@ import pytest
 from captured_group import Group
 
 from headwater.capture import Source, Watch, first_look
-from headwater.capture import watch as watching
 from headwater.change import Lsn, TableName
 
 
@@ -19,7 +18,7 @@ class Watched:
 
     def __init__(self, group: Group, *tables: str) -> None:
         self.group = group
-        self.watch = Watch(group.url, group.state, group.log, group.name)
+        self.watch = Watch(group.url, group.state, group.log, group.name, every=1.0)
         self.plain = psycopg.connect(group.url, autocommit=True)
         group.prepare(*tables)
         with Source(group.url) as source:
@@ -113,10 +112,9 @@ def test_a_look_is_overtaken_by_a_change_that_tells_a_newer_shape(plain: Watched
     assert lsns == sorted(lsns)
 
 
-def test_the_thread_looks_by_itself(plain: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "EVERY", 0.05)
+def test_the_thread_looks_by_itself(plain: Watched) -> None:
     calls: list[int] = []
-    watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", lambda: calls.append(1))
+    watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", lambda: calls.append(1), every=0.05)
     watch.start()
     plain.run("ALTER TABLE t DROP COLUMN x")
     deadline = time.monotonic() + 20

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from tests.mirror import Mirror
+
+from headwater.checks import check
 
 
 def bag(rows: list[tuple[Any, ...]]) -> Counter[str]:
@@ -83,6 +86,26 @@ def test_a_key_that_is_updated_all_along_a_deferrable_constraint(mirror: Mirror)
     mirror.execute("UPDATE t SET id = id + 1")  # each row takes the next one's key, for a moment twice
     mirror.sync()
     assert_same_bag(mirror, "t")
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "NOTHING"])
+def test_a_table_that_only_grows_needs_no_identity(mirror: Mirror, identity: str) -> None:
+    mirror.execute("CREATE TABLE t (a int, b text)", f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    mirror.execute("INSERT INTO t VALUES (1, 'same'), (1, 'same'), (NULL, NULL)")
+    mirror.start({"table": "public.t", "append_only": True})
+    assert check(mirror.config, {}) == []
+    mirror.execute("INSERT INTO t VALUES (1, 'same'), (2, NULL)")
+    mirror.sync()
+    assert_same_bag(mirror, "t")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="replica identity"):
+        mirror.execute("UPDATE t SET a = 3")
+    mirror.execute("ALTER TABLE t ADD c int DEFAULT 5", "INSERT INTO t VALUES (1, 'same', 6)")
+    mirror.sync()
+    assert_same_bag(mirror, "t")
+    mirror.execute("TRUNCATE t", "INSERT INTO t VALUES (4, 'new')")
+    mirror.sync()
+    assert_same_bag(mirror, "t")
+    assert [each.ok for each in mirror.verify()] == [True]
 
 
 def test_identity_is_changed_while_running(mirror: Mirror) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -197,6 +199,23 @@ def test_shapes_seen_in_the_catalog_are_told_by_their_place(log: Log) -> None:
     assert log.relation(relation(1, "id"), Lsn(400)) == third  # the stream goes on with it
     assert log.newest(2) == (Lsn(300), other)
     assert log.newest(3) is None
+
+
+def test_what_one_thread_forgets_another_may_be_adding(log: Log) -> None:
+    done = threading.Event()
+
+    def forget() -> None:
+        while not done.is_set():
+            log.forget()
+
+    with ThreadPoolExecutor() as pool:
+        forgetting = pool.submit(forget)
+        try:
+            versions = [log.add_shape(relation(1, f"c{n}"), Lsn(100 + n)) for n in range(100)]
+        finally:
+            done.set()
+        forgetting.result()
+    assert log.newest(1) == (Lsn(199), versions[-1])
 
 
 def test_a_reserved_version_is_a_new_one_and_shows_when_it_is_used(log: Log, state: State) -> None:

@@ -22,7 +22,7 @@ from headwater import flow
 from headwater.capture import Watch, run_capture
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
-from tests.mirror import Mirror
+from tests.mirror import LOOK_EVERY, Mirror
 from tests.proof.carried import assert_carried
 
 ROUNDS, TRANSACTIONS = 2, 15  # transactions between two quiet points
@@ -44,7 +44,7 @@ class Disturbed(Mirror):
         def run() -> None:
             with closing(open_state(self.config)) as state:
                 log = open_log(self.config, state, "g")
-                with closing(Watch(self.url, state, log, "g")) as watch:
+                with closing(Watch(self.url, state, log, "g", every=LOOK_EVERY)) as watch:
                     watch.start()
                     run_capture(self.url, state, log, "g", stop=self._stop, roll_bytes=roll)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headwater.capture import pgoutput
 from headwater.change import Lsn, Relation
 
-__all__ = ["Buffer", "Chunk", "Rows", "numbers"]
+__all__ = ["Arrived", "Buffer", "Chunk", "Rows", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,33 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Buffer:
+class Arrived:
+    """Messages in memory; relations and truncates as in `Rows`."""
+
+    messages: bytearray = field(default_factory=bytearray, init=False)
+    sizes: array[int] = field(default_factory=lambda: array("i"), init=False)
+    relations: list[tuple[int, Relation]] = field(default_factory=list, init=False)
+    truncates: list[tuple[int, int]] = field(default_factory=list, init=False)
+
+    def relation(self, relation: Relation) -> None:
+        """Note a relation's shape. It may be the one known: only the catalog tells what the message does not."""
+        self.relations.append((len(self.sizes), relation))
+
+    def truncate(self, message: bytes, oids: tuple[int, ...]) -> None:
+        """One row for each table truncated."""
+        for oid in oids:
+            self.truncates.append((len(self.sizes), oid))
+            self.messages += message
+            self.sizes.append(len(message))
+
+
+@dataclass(slots=True)
+class Buffer(Arrived):
     """Whole transactions, then perhaps the beginning of one that is still coming."""
 
     position: Lsn  # after the last whole transaction, or further by a keepalive
-    messages: bytearray = field(default_factory=bytearray)
-    sizes: array[int] = field(default_factory=lambda: array("i"))
     done: list[tuple[int, int, int, int]] = field(default_factory=list)
     first_seq: int = 0
-    relations: list[tuple[int, Relation]] = field(default_factory=list)
-    truncates: list[tuple[int, int]] = field(default_factory=list)
     open: pgoutput.Begin | None = None
     open_row: int = 0  # where the open transaction begins here
     open_byte: int = 0
@@ -84,17 +101,6 @@ class Buffer:
         """The server has sent everything before this position, unless it is in the middle of a transaction."""
         if self.open is None:
             self.position = max(self.position, position)
-
-    def relation(self, relation: Relation) -> None:
-        """Note a relation's shape. It may be the one known: only the catalog tells what the message does not."""
-        self.relations.append((len(self.sizes), relation))
-
-    def truncate(self, message: bytes, oids: tuple[int, ...]) -> None:
-        """One row for each table truncated."""
-        for oid in oids:
-            self.truncates.append((len(self.sizes), oid))
-            self.messages += message
-            self.sizes.append(len(message))
 
     def take_whole(self) -> Chunk:
         """Hand on the whole transactions; the open one stays."""

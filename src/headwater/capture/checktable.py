@@ -34,6 +34,7 @@ class TableWish:
     exclude: tuple[str, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
     mode: Literal["mirror", "history"] = "mirror"
+    append_only: bool = False
 
     @property
     def listed(self) -> bool:
@@ -68,8 +69,9 @@ def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterato
             f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
             hint=f"make the role of the source URL a member of the owner of {table}",
         )
-    yield from _identity(connection, relation)
-    yield from _partitions(connection, relation)
+    if not wish.append_only:
+        yield from _identity(connection, relation)
+        yield from _partitions(connection, relation)
     yield from _columns(connection, wish, relation)
 
 
@@ -90,7 +92,8 @@ def _identity(connection: Connection, relation: Relation) -> Iterator[HeadwaterE
             lack = "has lost the index that was its replica identity"
     yield OperatorMustAct(
         f"table {str(table)!r} {lack}: once it is published, PostgreSQL refuses to update or delete its rows",
-        hint=f"ALTER TABLE {table} REPLICA IDENTITY {move};",
+        hint=f"ALTER TABLE {table} REPLICA IDENTITY {move};"
+        " or `append_only: true` in the config, if its rows never change",
     )
 
 

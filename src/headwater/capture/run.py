@@ -32,7 +32,7 @@ from headwater.state.connect import connect, translated
 __all__ = ["prepare", "run_capture"]
 
 _BACKOFF = 0.5, 30.0  # seconds: the first wait, doubled up to the second
-_PREDECESSOR = 90.0  # seconds: wal_sender_timeout is 60 by default, then the server gives a dead reader up
+PREDECESSOR = 90.0  # seconds: wal_sender_timeout is 60 by default, then the server gives a dead reader up
 _SLOT_IN_USE, _NOT_IN_STATE, _FILE_GONE, _INTERNAL = "55006", "55000", "58P01", "XX"
 _logger = logging.getLogger("headwater.capture")
 
@@ -54,13 +54,15 @@ def run_capture(
     *,
     stop: threading.Event,
     roll_bytes: int = ROLL_BYTES,
+    predecessor: float = PREDECESSOR,
 ) -> None:
     """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
 
+    Another reader of the slot has `predecessor` seconds to end before it counts as an error.
     What is unreachable is tried again for ever; OperatorMustAct is noted in the state and raised.
     """
     wait = _BACKOFF[0]
-    session = _Session(source_url, state, log, group, stop, roll_bytes)
+    session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor)
     while not stop.is_set():
         begun, before = time.monotonic(), None
         try:
@@ -94,6 +96,7 @@ class _Session:
     group: str
     stop: threading.Event
     roll_bytes: int
+    predecessor: float
     in_progress: bool = True  # large transactions are read before their commit
 
     def run(self) -> None:
@@ -115,7 +118,7 @@ class _Session:
 
     def _start(self, connection: Replication, name: str) -> Lsn | None:
         """Start where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
-        deadline = time.monotonic() + _PREDECESSOR
+        deadline = time.monotonic() + self.predecessor
         told = False
         while not self.stop.is_set():
             captured = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Rows, numbers
-from headwater.change import Relation
+from headwater.capture.buffer import Arrived, Rows, numbers
 
 __all__ = ["Cut", "Dropped", "Ended", "Piece", "Streamed", "Streams", "cut"]
 
@@ -50,26 +49,12 @@ class Cut:
 
 
 @dataclass(slots=True)
-class Streamed:
+class Streamed(Arrived):
     """What is in memory of one transaction in progress."""
 
     xid: int
-    messages: bytearray = field(default_factory=bytearray)
-    sizes: array[int] = field(default_factory=lambda: array("i"))
-    relations: list[tuple[int, Relation]] = field(default_factory=list)
-    truncates: list[tuple[int, int]] = field(default_factory=list)
     aborted: array[int] = field(default_factory=lambda: array("q"))
     handed: int = 0  # rows that are no longer here
-
-    def relation(self, relation: Relation) -> None:
-        self.relations.append((len(self.sizes), relation))
-
-    def truncate(self, message: bytes, oids: tuple[int, ...]) -> None:
-        """One row for each table truncated."""
-        for oid in oids:
-            self.truncates.append((len(self.sizes), oid))
-            self.messages += message
-            self.sizes.append(len(message))
 
     def take(self) -> Piece:
         """Hand on what is here."""
@@ -113,9 +98,7 @@ class Streams:
     def abort(self, abort: pgoutput.StreamAbort) -> Streamed | None:
         """Leave out a subtransaction, or forget the transaction, which is returned then."""
         if self.inside is None and abort.xid not in self._open:
-            return (
-                None  # PostgreSQL 18 also tells the end of one that it found rolled back before it began to stream it
-            )
+            return None  # PostgreSQL 18 tells it also of one that it found rolled back before it began to stream it
         streamed = self._known(abort.xid)
         if abort.whole:
             return self._open.pop(abort.xid)

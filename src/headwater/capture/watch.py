@@ -22,7 +22,6 @@ from headwater.state.connect import Connection, connect, translated
 __all__ = ["Timeline", "Watch", "first_look"]
 
 _logger = logging.getLogger("headwater.capture")
-EVERY = 2.0  # seconds
 PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
 
 
@@ -64,17 +63,24 @@ class Watch(threading.Thread):
     """Looks every few seconds until closed. What it cannot do now it does later: it never fails."""
 
     def __init__(
-        self, source_url: str, state: State, log: Timeline, group: str, also: Callable[[], None] = lambda: None
+        self,
+        source_url: str,
+        state: State,
+        log: Timeline,
+        group: str,
+        also: Callable[[], None] = lambda: None,
+        *,
+        every: float,
     ) -> None:
         super().__init__(name=f"capture-watch-{group}", daemon=True)
         self._url, self._state, self._log, self._group = source_url, state, log, group
-        self._also = also
+        self._also, self._every = also, every
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self._pending: _Look | None = None
 
     def run(self) -> None:
-        while not self._ending.wait(EVERY):
+        while not self._ending.wait(self._every):
             try:
                 self._also()
                 self.step()

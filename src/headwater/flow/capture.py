@@ -14,12 +14,19 @@ __all__ = ["capture"]
 
 
 def capture(
-    source_url: str, state: State, log: Log, stop: threading.Event, also: Callable[[], None] = lambda: None
+    source_url: str,
+    state: State,
+    log: Log,
+    stop: threading.Event,
+    also: Callable[[], None] = lambda: None,
+    *,
+    look_every: float = 2.0,
 ) -> None:
     """Source → log, until told to stop: durable and registered first, only then may PostgreSQL recycle its WAL.
 
-    Beside it the source's catalog is watched, for changes without a row; `also` is called with each look.
+    Beside it the source's catalog is watched, for changes without a row, with `look_every` seconds between two
+    looks; `also` is called with each.
     """
-    with closing(Watch(source_url, state, log, log.group, also)) as watch:
+    with closing(Watch(source_url, state, log, log.group, also, every=look_every)) as watch:
         watch.start()
         run_capture(source_url, state, log, log.group, stop=stop)

@@ -27,7 +27,8 @@ class Shapes:
 
     def forget(self) -> None:
         """Ask the state again."""
-        self._newest = None
+        with self._lock:
+            self._newest = None
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None:
         """The newest version of a table that is known, and since when."""

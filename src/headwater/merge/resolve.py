@@ -13,12 +13,10 @@ from headwater.merge.batch import Batch
 from headwater.merge.rows import first_told, typed_rows
 from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.tuples import UNCHANGED
-from headwater.quarantine import key_texts
+from headwater.quarantine import Changes, key_texts, rewritten, settled_by, unresolved
 from headwater.target import Place, Target
 
 __all__ = ["Resolve"]
-
-Changes = Mapping[str, Any]  # what becomes of an entry's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +33,13 @@ class Resolve:
     def __call__(self) -> Iterator[bytes]:
         tables = {oid: self._table(oid) for oid in {each.oid for each in self.kept}}
         for place in self.places:
-            changes = dict(self._changes(place, tables))
-            at = pa.array(list(changes), pa.int64())
-            taken = self.target.take_out(place, at)
-            if taken is not None:
-                yield taken.report
-                rows = _changed(self.target.rows(place, at), list(changes.values()))
-                yield from self.target.write(0, [(rows, taken.row_ids)])
+            yield from rewritten(self.target, place, dict(self._changes(place, tables)))
 
     def _changes(self, place: Place, tables: Mapping[int, _Table]) -> Iterator[tuple[int, Changes]]:
         """By position, what becomes of the entries that change."""
-        gone = frozenset(self.target.gone(place).tolist())
-        for first, columns in self.target.keys(place):
-            entries = zip(*(column.to_pylist() for column in columns), strict=True)
-            for position, (oid, key, column, resolved) in enumerate(entries, first):
-                if resolved is None and oid in tables and position not in gone:
-                    change = tables[oid].change(key, column)
-                    if change:
-                        yield position, change
+        for position, (oid, key, column) in unresolved(self.target, place):
+            if oid in tables and (change := tables[oid].change(key, column)):
+                yield position, change
 
     def _table(self, oid: int) -> _Table:
         mine = [each for each in self.kept if each.oid == oid]
@@ -74,7 +61,7 @@ class _Table:
 
     def change(self, key: bytes | None, column: str) -> Changes:
         """What becomes of an entry under this key; nothing, if its value is still what the row has there."""
-        settled = {"resolved_lsn": str(self._batch.upto)}
+        settled = settled_by(self._batch.upto)
         if self._truncated:
             return settled
         if key is None or key not in self._touched:
@@ -104,12 +91,3 @@ class _Table:
         only_key = replace(self._mirror, columns=self._mirror.key_columns)
         (text,) = key_texts(typed_rows(only_key, self._batch.relations, upsert).rows, self._mirror.key)
         return {"key": text, "row_key": upsert["key"][0].as_py()}
-
-
-def _changed(rows: pa.Table, changes: list[Changes]) -> pa.Table:
-    for name in {name for change in changes for name in change}:
-        at = rows.schema.get_field_index(name)
-        field, values = rows.schema.field(at), rows[name].to_pylist()
-        new = [change.get(name, value) for change, value in zip(changes, values, strict=True)]
-        rows = rows.set_column(at, field, pa.array(new, field.type))
-    return rows

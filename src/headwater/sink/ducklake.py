@@ -34,7 +34,6 @@ from headwater.types import LakeType
 __all__ = ["DuckLakeSink", "Followed", "Landed", "NewMirror", "Plan", "Standing"]
 
 AUTHOR = "headwater"
-_SETTLED_BY = ("table_oid", "row_key", "column_name", "resolved_lsn")  # what a value of the quarantine is known by
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Plan:
 
     def target(self, keys: Mapping[int, tuple[str, ...]]) -> DuckLakeTarget:
         """What the workers need. Without a key, a table's rows are told apart by all of its columns we mirror."""
-        landings = {0: _landing(self.quarantine.path, self.quarantine.columns, _SETTLED_BY)}
+        landings = {0: _landing(self.quarantine.path, self.quarantine.columns, quarantine.KNOWN_BY)}
         for oid, key in keys.items():
             landings[oid] = _landing(self.standings[oid].table.path, self.fields(oid), key or self._mirrored(oid))
         return DuckLakeTarget(landings, self.base.id + 1)
@@ -244,18 +243,14 @@ class DuckLakeSink:
         if not replaced:
             return []
         table = self._quarantine()
-        target = DuckLakeTarget({0: _landing(table.path, table.columns, _SETTLED_BY)}, base.id + 1)
-        reports = []
+        target = DuckLakeTarget({0: _landing(table.path, table.columns, quarantine.KNOWN_BY)}, base.id + 1)
+        reports: list[bytes] = []
+        settled = quarantine.settled_by(at)
         for place in (DuckLakePlace(0, file) for file in self._lake.files([table.id], base)):
-            found = [
-                first + row
-                for first, (oids, _, _, resolved) in target.keys(place)
-                for row, (oid, by) in enumerate(zip(oids.to_pylist(), resolved.to_pylist(), strict=True))
-                if oid in replaced and by is None
-            ]
-            if (taken := target.take_out(place, pa.array(found, pa.int64()))) is not None:
-                rows = target.rows(place, pa.array(found, pa.int64()).filter(taken.alive))
-                reports += [taken.report, *target.write(0, [(quarantine.resolved(rows, at), taken.row_ids)])]
+            found = {
+                position: settled for position, (oid, _, _) in quarantine.unresolved(target, place) if oid in replaced
+            }
+            reports += quarantine.rewritten(target, place, found)
         return reports
 
     def discard(self, plan: Plan, reports: Mapping[int, list[bytes]]) -> None:

