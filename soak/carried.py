@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from soak.values import TYPES, WIDER, literal
+from soak.values import ENUM, TYPES, WIDER, literal
 
 __all__ = ["HISTORY", "TABLES", "Carried", "create"]
 
@@ -24,7 +24,7 @@ TABLES = {
     "keyed": "CREATE TABLE keyed (id int PRIMARY KEY, alt serial, note text, amount numeric, at timestamptz, n int)",
     "pairs": "CREATE TABLE pairs (a int, v text, b varchar(20), d double precision, PRIMARY KEY (b, a))",
     "bag": "CREATE TABLE bag (a int, b text, c double precision); ALTER TABLE bag REPLICA IDENTITY FULL",
-    "docs": "CREATE TABLE docs (id int PRIMARY KEY, body text, note text, size int);"
+    "docs": "CREATE TABLE docs (id int PRIMARY KEY, body text, note text, size int, mood mood);"
     " ALTER TABLE docs ALTER body SET STORAGE EXTERNAL",  # not compressed: a few kilobytes are stored apart
     "named": "CREATE TABLE named (id int NOT NULL, v text, k smallint NOT NULL DEFAULT 3, day date);"
     " CREATE UNIQUE INDEX named_key ON named (k, id); ALTER TABLE named REPLICA IDENTITY USING INDEX named_key",
@@ -40,6 +40,7 @@ REFUSED = (
     psycopg.errors.DataError,
     psycopg.errors.ProgrammingError,
     psycopg.errors.LockNotAvailable,
+    psycopg.errors.UnsafeNewEnumValueUsage,  # in the transaction that adds it
 )
 
 
@@ -47,7 +48,7 @@ def create(connection: psycopg.Connection) -> None:
     """Make the tables, with a few rows; large transactions will be streamed."""
     name = connection.info.dbname
     connection.execute(f"ALTER DATABASE {name} SET logical_decoding_work_mem = '64kB'")
-    for statement in TABLES.values():
+    for statement in (ENUM, *TABLES.values()):
         connection.execute(statement)
     for number in range(PARTITIONS):
         if number % 2:
@@ -125,6 +126,7 @@ class Carried:
                 self._identity,
                 self._nullable,
                 self._partition,
+                self._label,
             )
         }
 
@@ -362,6 +364,12 @@ class Carried:
                 f" WHERE {column.quoted} IS NULL"
             )
         self._do(f"ALTER TABLE {shape.name} ALTER {column.quoted} {act} NOT NULL")
+
+    def _label(self, shape: Shape) -> None:
+        """One more label for the enum of a column."""
+        if any(each.type == "mood" for each in shape.columns):
+            label = self.chance.choice(TYPES["mood"])
+            self._do(f"ALTER TYPE mood ADD VALUE IF NOT EXISTS '{label}' BEFORE 'fine'")
 
     def _partition(self, shape: Shape) -> None:
         """What happens to one partition is not in the stream."""

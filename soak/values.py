@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["TYPES", "WIDER", "literal"]
+__all__ = ["ENUM", "TYPES", "WIDER", "literal"]
 
 _WORDS = ("", " ", "a", "A", "ünï", "a'b", "NULL", "{}", "\\N", "two\nlines", "x" * 300)
 _DECIMALS = ("0", "1.50", "-7", "99.125", "123456.789")
@@ -44,7 +44,9 @@ TYPES = {
     "integer[]": ("{}", "{1,NULL,3}", "{2147483647}", "{{1,2},{3,4}}", "[2:3]={7,8}"),
     "text[]": ("{}", '{"a b","NULL",NULL,"q\\"u"}', "{ünï}"),
     "numeric[]": ("{}", "{1.5,NULL,-7}", "{NaN}", "{1e30}"),
+    "mood": ("fine", "so so", "new 0", "new 1", "new 2"),
 }
+ENUM = "CREATE TYPE mood AS ENUM ('fine', 'so so')"  # its other labels are added as time goes by
 WIDER = {
     "smallint": "integer",
     "integer": "bigint",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -155,9 +156,11 @@ class Mirror:
     def assert_equal(self, *tables: str) -> None:
         """The lake's rows, read by DuckDB, are the source's, read by psycopg."""
         for table in tables:
-            ours = sorted(map(_comparable, self.ask(f"SELECT * FROM lake.public.{table}")))
-            theirs = sorted(map(_comparable, self.rows_of(f"SELECT * FROM public.{table}")))
-            assert ours == theirs
+            ours = Counter(map(_comparable, self.ask(f"SELECT * FROM lake.public.{table}")))
+            theirs = Counter(map(_comparable, self.rows_of(f"SELECT * FROM public.{table}")))
+            assert ours == theirs, (
+                f"only in the lake {list(ours - theirs)[:3]}, only in {table} {list(theirs - ours)[:3]}"
+            )
 
     def close(self) -> None:
         self.stop_capture()

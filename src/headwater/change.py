@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, NamedTuple
 
-__all__ = ["BaseType", "Column", "Identity", "Lsn", "Relation", "TableName"]
+__all__ = ["BaseType", "Column", "Committed", "Identity", "Lsn", "Relation", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -56,6 +57,14 @@ class TableName(NamedTuple):
         return ".".join(n if _PLAIN_NAME.fullmatch(n) else '"' + n.replace('"', '""') + '"' for n in self)
 
 
+class Committed(NamedTuple):
+    """The commit of a transaction: where, when, and its number."""
+
+    lsn: Lsn
+    ts: datetime
+    xid: int
+
+
 class BaseType(NamedTuple):
     """What a column's type comes down to: domains are peeled off, an array is its elements."""
 
@@ -64,6 +73,7 @@ class BaseType(NamedTuple):
     dims: int  # of an array as it was declared, at least 1; 0: not an array
     name: str  # as PostgreSQL spells the column's own type
     delimiter: str = ","  # between the elements of an array's text
+    spelled: tuple[str, ...] = ()  # an enum's labels, the oldest first; the attributes' types of a composite, as one
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,12 +102,12 @@ class Group:
             table = pq.read_table(segment.path)
             if segment.commit is not None:
                 assert pc.unique(table["commit_lsn"]).to_pylist() == [0]
-                for name, value in zip(("commit_lsn", "commit_ts"), segment.commit, strict=True):
+                aborted = pa.array(segment.aborted, pa.int64())
+                table = table.filter(pc.invert(pc.is_in(table["xid"], value_set=aborted)))
+                for name, value in zip(("commit_lsn", "commit_ts", "xid"), segment.commit, strict=True):
                     fact = pa.scalar(value.value if isinstance(value, Lsn) else value, table.schema.field(name).type)
                     at = table.schema.get_field_index(name)
                     table = table.set_column(at, name, pa.repeat(fact, table.num_rows))
-                aborted = pa.array(segment.aborted, pa.int64())
-                table = table.filter(pc.invert(pc.is_in(table["xid"], value_set=aborted)))
             assert table.num_rows == segment.rows == sum(part.rows for part in segment.parts)
             yield table
 

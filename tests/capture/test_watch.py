@@ -112,6 +112,25 @@ def test_a_look_is_overtaken_by_a_change_that_tells_a_newer_shape(plain: Watched
     assert lsns == sorted(lsns)
 
 
+def test_a_shape_that_is_noted_late_is_noted_where_no_delivery_has_been(plain: Watched) -> None:
+    plain.run("ALTER TABLE t ADD COLUMN y int")
+    plain.watch.step()  # seen, and waits for the log
+    plain.run("CREATE TABLE elsewhere (id int)")
+    plain.group.settle()
+    delivered = plain.group.log.end()  # as a delivery for the sake of other tables may have come
+    plain.watch.step()
+    newest = plain.group.log.newest(plain.oids["t"])
+    assert newest is not None
+    since, shape = newest
+    assert [column.name for column in shape.columns] == ["id", "x", "y"]
+    assert since >= delivered
+    deadline = time.monotonic() + 20
+    while plain.group.log.end() <= since:  # by itself: else it would be delivered with the next change only
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert plain.group.log.shapes(plain.oids.values(), delivered, plain.group.log.end()) == {shape.oid: (since, shape)}
+
+
 def test_the_thread_looks_by_itself(plain: Watched) -> None:
     calls: list[int] = []
     watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", lambda: calls.append(1), every=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
@@ -138,6 +139,26 @@ def test_a_column_added_without_any_data_is_there(mirror: Mirror) -> None:
     mirror.sync()
     mirror.assert_equal("t")
     assert mirror.ask("SELECT DISTINCT c FROM lake.public.t") == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TYPE mood RENAME VALUE 'good' TO 'better'", "ALTER TYPE pair ADD ATTRIBUTE c date"]
+)
+def test_a_type_whose_values_are_spelled_otherwise_from_now_on(mirror: Mirror, change: str) -> None:
+    mirror.execute("CREATE TYPE mood AS ENUM ('good', 'bad')", "CREATE TYPE pair AS (a int, b text)")
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY, m mood, ms mood[], p pair)")
+    mirror.execute("INSERT INTO t VALUES (1, 'good', '{good,bad}', '(1,x)'), (2, 'bad', NULL, NULL)")
+    mirror.start()
+    (first,) = mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()")
+    mirror.execute("ALTER TYPE mood ADD VALUE 'new' BEFORE 'good'", "INSERT INTO t VALUES (3, 'new', '{new}')")
+    mirror.looked()
+    step(mirror)
+    assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(first[0] + 1,)]  # and not copied again
+    mirror.execute(change)
+    mirror.looked()
+    step(mirror)
+    texts = "SELECT id, m::text, ms::text[], p::text FROM {} ORDER BY id"
+    assert mirror.ask(texts.format("lake.public.t")) == mirror.rows_of(texts.format("t"))
 
 
 def test_a_renamed_table_is_followed_into_another_schema(mirror: Mirror) -> None:

@@ -14,7 +14,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 
-from headwater.change import BaseType, Column, Lsn, Relation, TableName
+from headwater.change import BaseType, Column, Committed, Lsn, Relation, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log
@@ -188,10 +188,11 @@ def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Pat
 
 def test_shapes_seen_in_the_catalog_are_told_by_their_place(log: Log) -> None:
     streamed = log.relation(relation(1, "id"), Lsn(200))
-    assert log.add_shape(relation(1, "id"), Lsn(300)) == streamed  # known already
-    second = log.add_shape(relation(1, "id", "name"), Lsn(300))
-    third = log.add_shape(relation(1, "id"), Lsn(400))
-    other = log.add_shape(relation(2, "id"), Lsn(300))
+    log.register([], START, Lsn(300))
+    assert log.add_shape(relation(1, "id")) == streamed  # known already
+    second, other = log.add_shape(relation(1, "id", "name")), log.add_shape(relation(2, "id"))
+    log.register([], Lsn(300), Lsn(400))
+    third = log.add_shape(relation(1, "id"))
     assert third.id > second.id > streamed.id
     assert log.shapes([1, 2, 3], Lsn(0), Lsn(300)) == {}
     assert log.shapes([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
@@ -211,11 +212,11 @@ def test_what_one_thread_forgets_another_may_be_adding(log: Log) -> None:
     with ThreadPoolExecutor() as pool:
         forgetting = pool.submit(forget)
         try:
-            versions = [log.add_shape(relation(1, f"c{n}"), Lsn(100 + n)) for n in range(100)]
+            versions = [log.add_shape(relation(1, f"c{n}")) for n in range(100)]
         finally:
             done.set()
         forgetting.result()
-    assert log.newest(1) == (Lsn(199), versions[-1])
+    assert log.newest(1) == (START, versions[-1])
 
 
 def test_a_reserved_version_is_a_new_one_and_shows_when_it_is_used(log: Log, state: State) -> None:
@@ -244,9 +245,9 @@ def test_a_streamed_transaction_has_its_commit_and_its_aborted_parts_beside_its_
     ]
     left, versions = log.leave_out(files, np.array([8, 99]))
     assert versions == {one, two}
-    log.register(log.settle(left, Lsn(150), TS, {one: one, two: two}), START, Lsn(160))
+    log.register(log.settle(left, Committed(Lsn(150), TS, 5), {one: one, two: two}), START, Lsn(160))
     first, second = log.read(START).segments
-    assert (first.commit, second.commit) == ((Lsn(150), TS), (Lsn(150), TS))
+    assert (first.commit, second.commit) == (Committed(Lsn(150), TS, 5),) * 2
     assert (first.aborted, second.aborted) == (frozenset({8}), frozenset())
     assert (first.first_lsn, first.last_lsn, first.end_lsn) == (Lsn(150), Lsn(150), Lsn(160))
     assert {part.relation_id: part.rows for part in first.parts} == {one: 2}  # of the other one all are aborted
@@ -261,7 +262,7 @@ def test_a_relation_version_that_turned_out_another_is_renamed_in_the_files(log:
     one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
     files = [log.stage(streamed([one, two, one], [7, 7, 7])), log.stage(streamed([two], [7]))]
     new = log.relation(relation(1, "id", "name"), Lsn(150)).id
-    log.register(log.settle(files, Lsn(150), TS, {one: new, two: two}), START, Lsn(160))
+    log.register(log.settle(files, Committed(Lsn(150), TS, 5), {one: new, two: two}), START, Lsn(160))
     first, second = log.read(START).segments
     assert {part.relation_id: part.rows for part in first.parts} == {new: 2, two: 1}
     assert pq.read_table(first.path)["relation"].to_pylist() == [new, new, two]

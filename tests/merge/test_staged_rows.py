@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.change import Lsn
+from headwater.change import Committed, Lsn
 from headwater.log.segment import SCHEMA, clustered, write
 from headwater.merge.batch import Batch, Segment
 from headwater.merge.staged import staged
@@ -80,7 +80,7 @@ def test_only_what_is_between_the_tables_position_and_the_batchs_end_counts(
 
 
 def test_rows_of_a_streamed_transaction_get_its_commit(tmp_path: Path) -> None:
-    streamed = segment(tmp_path, (0, 1, 5, 1), (0, 3, 6, 1))._replace(commit=(Lsn(50), COMMIT))
+    streamed = segment(tmp_path, (0, 1, 5, 1), (0, 3, 6, 1))._replace(commit=Committed(Lsn(50), COMMIT, 5))
     assert read(batch(start=50), streamed) == [(1, [(50, 1), (50, 3)])]
     assert read(batch(start=51), streamed) == []
     assert read(batch(upto=50), streamed) == []
@@ -88,17 +88,17 @@ def test_rows_of_a_streamed_transaction_get_its_commit(tmp_path: Path) -> None:
 
 def test_rows_of_aborted_subtransactions_do_not_count(tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 2, 6, 1), (0, 3, 7, 2), (0, 4, 5, 1), (0, 5, 8, 1))
-    streamed = streamed._replace(commit=(Lsn(50), COMMIT), aborted=frozenset({6, 7}))
+    streamed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=frozenset({6, 7}))
     assert read(batch(), streamed) == [(1, [(50, 1), (50, 4), (50, 5)])]
 
 
 @pytest.mark.parametrize("aborted", [frozenset[int](), frozenset({6})])
 def test_a_history_also_gets_the_transaction_and_its_time(aborted: frozenset[int], tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 2, 6, 1))
-    committed = streamed._replace(commit=(Lsn(50), COMMIT), aborted=aborted)
+    committed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=aborted)
     ((_, _, rows),) = staged(batch(history=True), [committed])
-    expected = [xid for xid in (5, 6) if xid not in aborted]
-    assert rows["xid"].to_pylist() == expected
-    assert rows["commit_ts"].to_pylist() == [COMMIT] * len(expected)
+    living = 2 - len(aborted)
+    assert rows["xid"].to_pylist() == [5] * living  # the transaction's, not its subtransactions'
+    assert rows["commit_ts"].to_pylist() == [COMMIT] * living
     ((_, _, plain),) = staged(batch(start=0, history=True), [streamed])
     assert plain["commit_ts"].to_pylist() == [THEN, THEN]

@@ -11,7 +11,7 @@ from headwater import failpoints
 from headwater.capture.columns import Versions, cut_columns
 from headwater.capture.staging import Complete, Staging
 from headwater.capture.streams import Ended, Piece, cut
-from headwater.change import Lsn, Relation
+from headwater.change import Committed, Lsn, Relation
 
 __all__ = ["Spill"]
 
@@ -50,14 +50,14 @@ class Spill:
         spilled, commit = self._open.pop(ended.commit.xid), ended.commit
         files, living = self._log.leave_out(spilled.files, ended.aborted)
         renamed = {id: self._settled(spilled, id, commit.commit_lsn, commit.xid) for id in spilled.told if id in living}
-        ts = _EPOCH + timedelta(microseconds=commit.commit_ts)
+        committed = Committed(commit.commit_lsn, _EPOCH + timedelta(microseconds=commit.commit_ts), commit.xid)
         # pgoutput does not tell a relation again after a committed transaction has told it. Where no row is left that
         # used it, the next one that does makes it known.
         meaning: Versions = {
             oid: version if isinstance(version, Relation) else renamed.get(version, spilled.told[version])
             for oid, version in spilled.versions.items()
         }
-        return self._log.settle(files, commit.commit_lsn, ts, renamed), meaning
+        return self._log.settle(files, committed, renamed), meaning
 
     def drop(self, xids: Iterable[int]) -> None:
         """The transactions were rolled back: their files go."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.change import Lsn, Relation
+from headwater.change import Committed, Lsn, Relation
 
 __all__ = ["Complete", "Staging"]
 
@@ -34,7 +33,7 @@ class Staging(Protocol[Staged]):
     def leave_out(self, written: Sequence[Staged], xids: npt.NDArray[np.int64]) -> tuple[list[Staged], set[int]]:
         """The files without the rows of these subtransactions, and the relation versions of the others."""
 
-    def settle(self, written: Sequence[Staged], lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> list[Staged]:
+    def settle(self, written: Sequence[Staged], commit: Committed, versions: Mapping[int, int]) -> list[Staged]:
         """A streamed transaction's files, now that it has committed; relation versions are renamed."""
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...

@@ -29,7 +29,7 @@ class Timeline(Protocol):
     """The log, as far as shapes are concerned."""
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
-    def add_shape(self, relation: Relation, lsn: Lsn) -> Relation: ...
+    def add_shape(self, relation: Relation) -> Relation: ...
     def end(self) -> Lsn: ...
 
 
@@ -56,7 +56,7 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
     for oid, shape in look.shapes.items():
         if oid not in look.known:
-            log.add_shape(shape, log.end())
+            log.add_shape(shape)
 
 
 class Watch(threading.Thread):
@@ -106,13 +106,18 @@ class Watch(threading.Thread):
                     self._state.note_watched(self._group, look.lsn)
                     return
                 self._pending = look
-                self._state.add_fence(self._group, look.lsn, PATIENCE)  # so that the log comes there soon
-                # Else an idle server may stop a page header short of that position for ever.
-                self._connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
+                self._hurry(self._connection, look.lsn)
             if self._log.end() >= self._pending.lsn:
                 look, self._pending = self._pending, None
                 self._settle(self._connection, look)
+                # What was found is delivered by who comes past the log's end of now.
+                self._hurry(self._connection, _written(self._connection))
                 self._state.note_watched(self._group, look.lsn)
+
+    def _hurry(self, connection: Connection, lsn: Lsn) -> None:
+        """Have log and lake come to a position soon, even if nothing more is written."""
+        self._state.add_fence(self._group, lsn, PATIENCE)
+        _move_on(connection)  # else an idle server may stop a page header short of that position for ever
 
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
@@ -133,7 +138,7 @@ class Watch(threading.Thread):
             if newest is not None and newest[1].id != look.known.get(oid):
                 continue  # a change has told a newer one meanwhile
             if (following := self._following(oid, shape)) is not None:
-                self._log.add_shape(following, look.lsn)
+                self._log.add_shape(following)
         kept = self._state.partitions(self._group)
         for oid, below in look.partitions.items():
             if oid in kept:
@@ -157,11 +162,26 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
         shapes = described_all(connection, wanted, object_name(group))
         partitions = members(connection, shapes)
-    lsn = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
     assert horizon is not None
-    assert lsn is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(lsn[0], horizon[0], shapes, partitions, known)
+    return _Look(_end(connection), horizon[0], shapes, partitions, known)
+
+
+def _end(connection: Connection) -> Lsn:
+    row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+    assert row is not None
+    lsn: Lsn = row[0]
+    return lsn
+
+
+def _written(connection: Connection) -> Lsn:
+    """A position after all there is in the WAL and in any log of it."""
+    _move_on(connection)
+    return _end(connection)
+
+
+def _move_on(connection: Connection) -> None:
+    connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
 
 
 def _truncated(state: State, group: str, root: int, since: Lsn) -> bool:

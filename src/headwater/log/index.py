@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from headwater.change import Lsn
+from headwater.change import Committed, Lsn
 from headwater.errors import OperatorMustAct
 from headwater.log.segment import Part
 from headwater.state import State
@@ -29,7 +29,7 @@ class Written:
     rows: int
     bytes: int
     parts: tuple[Part, ...]
-    streamed_ts: datetime | None = None  # when it was committed, if its rows do not know
+    streamed: Committed | None = None  # its commit, if its rows do not know
     aborted: frozenset[int] = frozenset()
 
 
@@ -45,6 +45,7 @@ class Indexed:
     rows: int
     bytes: int
     streamed_ts: datetime | None
+    streamed_xid: int | None
     aborted: list[int]
 
 
@@ -87,8 +88,8 @@ class Index:
     def _add(self, connection: Connection, each: Written, upto: Lsn) -> None:
         row = connection.execute(
             "INSERT INTO headwater.segments"
-            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, aborted)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
+            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, streamed_xid, aborted)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
             (
                 self._group,
                 each.name,
@@ -97,7 +98,8 @@ class Index:
                 upto,
                 each.rows,
                 each.bytes,
-                each.streamed_ts,
+                each.streamed and each.streamed.ts,
+                each.streamed and each.streamed.xid,
                 sorted(each.aborted),
             ),
         ).fetchone()
@@ -127,7 +129,7 @@ class Index:
         place: tuple[Lsn, int] = (after, 0)
         while True:
             rows = self._state.query(
-                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, aborted"
+                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, streamed_xid, aborted"
                 " FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s) AND first_lsn < %s"
                 " ORDER BY last_lsn, id LIMIT %s",
                 (self._group, *place, before, _PAGE),

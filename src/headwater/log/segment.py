@@ -3,8 +3,8 @@
 A transaction that was streamed while in progress has segments of its own, and their rows know neither its commit nor
 which of its subtransactions were rolled back later. Their `commit_lsn` is 0 and `commit_ts` 1970; `xid` is that of the
 subtransaction; `seq` counts over the whole transaction, and may skip. The index knows the rest: who reads such a file
-(its `SegmentRef.commit` is not None) puts that commit in the place of the rows' own, and leaves out the rows whose
-`xid` is in `SegmentRef.aborted`. It may also hold row groups of a relation that no part names: their rows are all
+(its `SegmentRef.commit` is not None) leaves out the rows whose `xid` is in `SegmentRef.aborted`, and puts that
+commit in the place of the others' own. It may also hold row groups of a relation that no part names: their rows are all
 aborted. In other files `xid` is that of the transaction as a whole.
 """
 

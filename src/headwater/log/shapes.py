@@ -50,6 +50,23 @@ class Shapes:
                 return self._still(*newest, relation.filenode)
             return self.add(replace(relation, id=self.reserve()), lsn, seen)
 
+    def look(self, relation: Relation) -> Relation:
+        """The relation as the catalog shows it, from the log's end on: a new version if it differs from the newest.
+
+        Meanwhile the log does not grow, so no delivery has come past that position before the version is there.
+        """
+        with self._lock:
+            try:
+                with self._state.transaction() as connection:
+                    row = connection.execute(
+                        "SELECT captured_lsn FROM headwater.groups WHERE name = %s FOR UPDATE", (self._group,)
+                    ).fetchone()
+                    assert row is not None
+                    return self.version(relation, row[0], "catalog")
+            except BaseException:
+                self.forget()
+                raise
+
     def reserve(self) -> int:
         """A version id that nobody else gets."""
         query = "SELECT nextval(pg_get_serial_sequence('headwater.relations', 'id'))"
@@ -107,4 +124,8 @@ def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
 
 
 def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:
-    return Column(name, type_oid, typmod, key, attnum, None if base is None else BaseType(*base), *rest)
+    return Column(name, type_oid, typmod, key, attnum, None if base is None else _base(*base), *rest)
+
+
+def _base(oid: int, typmod: int, dims: int, name: str, delimiter: str, spelled: list[str]) -> BaseType:
+    return BaseType(oid, typmod, dims, name, delimiter, tuple(spelled))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Lsn, Relation
+from headwater.change import Committed, Lsn, Relation
 from headwater.errors import OperatorMustAct, Unreachable
 from headwater.log import segment
 from headwater.log.folder import Folder
@@ -42,7 +42,7 @@ class SegmentRef:
     rows: int
     bytes: int
     parts: tuple[Part, ...]
-    commit: tuple[Lsn, datetime] | None = None
+    commit: Committed | None = None
     aborted: frozenset[int] = frozenset()
 
 
@@ -94,10 +94,10 @@ class Log:
         self.discard([each for each in files if not each.rows])
         return left, {part.relation_id for each in left for part in each.parts}
 
-    def settle(self, written: Sequence[Written], lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> list[Written]:
+    def settle(self, written: Sequence[Written], commit: Committed, versions: Mapping[int, int]) -> list[Written]:
         """A streamed transaction's files, now that it has committed; `versions` renames relation versions."""
         changed = {old: new for old, new in versions.items() if old != new}
-        return [self._settled(each, lsn, ts, changed) for each in written]
+        return [self._settled(each, commit, changed) for each in written]
 
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
         """Append staged files: the log was complete up to `after` and is now complete up to `upto`.
@@ -136,9 +136,9 @@ class Log:
         """The newest relation version of a table, and since when; None if there is none yet."""
         return self._shapes.newest(oid)
 
-    def add_shape(self, relation: Relation, lsn: Lsn) -> Relation:
-        """A table's shape as it was seen in the catalog at `lsn`: a new version if it differs from the newest one."""
-        return self._shapes.version(relation, lsn, "catalog")
+    def add_shape(self, relation: Relation) -> Relation:
+        """A table's shape as the catalog has it, known from the log's end on; a new version if it is one."""
+        return self._shapes.look(relation)
 
     def shapes(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
         """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
@@ -207,7 +207,8 @@ class Log:
         parts, aborted = segment.living(each.parts, table, xids)
         return replace(each, rows=sum(part.rows for part in parts), parts=parts, aborted=frozenset(aborted))
 
-    def _settled(self, each: Written, lsn: Lsn, ts: datetime, versions: Mapping[int, int]) -> Written:
+    def _settled(self, each: Written, commit: Committed, versions: Mapping[int, int]) -> Written:
+        lsn = commit.lsn
         if versions.keys() & {part.relation_id for part in each.parts}:
             name = self._write(segment.renamed(self._folder.read(each.name), versions), lsn)
             self.discard([each])
@@ -216,7 +217,7 @@ class Log:
             replace(part, relation_id=versions.get(part.relation_id, part.relation_id), first_lsn=lsn, last_lsn=lsn)
             for part in each.parts
         )
-        return replace(each, first_lsn=lsn, last_lsn=lsn, parts=tuple(parts), streamed_ts=ts)
+        return replace(each, first_lsn=lsn, last_lsn=lsn, parts=tuple(parts), streamed=commit)
 
     def _check_there(self, names: Sequence[str]) -> None:
         missing = self._folder.missing(names)
@@ -228,7 +229,9 @@ class Log:
 
     def _ref(self, each: Indexed, parts: tuple[Part, ...]) -> SegmentRef:
         path = self._folder.uri_of(each.name)
-        commit = None if each.streamed_ts is None else (each.last_lsn, each.streamed_ts)
+        commit = None
+        if each.streamed_ts is not None and each.streamed_xid is not None:
+            commit = Committed(each.last_lsn, each.streamed_ts, each.streamed_xid)
         return SegmentRef(
             each.id,
             path,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.change import Lsn, Relation
+from headwater.change import Committed, Lsn, Relation
 from headwater.types import LakeType
 
 __all__ = ["Batch", "Mirror", "MirrorColumn", "Segment"]
@@ -64,7 +63,7 @@ class Segment(NamedTuple):
 
     path: str
     bytes: int
-    commit: tuple[Lsn, datetime] | None = None
+    commit: Committed | None = None
     aborted: frozenset[int] = frozenset()  # subtransactions whose rows do not count
 
 

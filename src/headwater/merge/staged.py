@@ -45,10 +45,10 @@ def _counting(batch: Batch, mirror: Mirror, segment: Segment, rows: pa.Table) ->
 def _committed(segment: Segment, rows: pa.Table) -> pa.Table:
     """Rows of a streamed transaction with its commit, without those of its aborted subtransactions."""
     assert segment.commit is not None
-    lsn, ts = segment.commit
     if segment.aborted:
         rows = rows.filter(pc.invert(pc.is_in(rows["xid"], pa.array(sorted(segment.aborted), pa.int64()))))
-    known = {"commit_lsn": lsn.value, "commit_ts": ts}
+    lsn, ts, xid = segment.commit
+    known = {"commit_lsn": lsn.value, "commit_ts": ts, "xid": xid}
     for at, field in enumerate(rows.schema):
         if field.name in known:
             rows = rows.set_column(at, field, pa.repeat(pa.scalar(known[field.name], field.type), rows.num_rows))

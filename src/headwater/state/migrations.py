@@ -70,7 +70,8 @@ MIGRATIONS = (
     );
     CREATE INDEX ON headwater.relations (group_name, oid, id);
     -- A transaction that was streamed while in progress did not know its commit: its segments' rows have none, and
-    -- their reader takes it from here (first_lsn = last_lsn, streamed_ts) and leaves out the aborted subtransactions.
+    -- their reader takes it from here (first_lsn = last_lsn, streamed_ts, streamed_xid) and leaves out the aborted
+    -- subtransactions.
     CREATE TABLE headwater.segments (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
@@ -81,6 +82,7 @@ MIGRATIONS = (
         rows bigint NOT NULL,
         bytes bigint NOT NULL,
         streamed_ts timestamptz,
+        streamed_xid bigint,
         aborted bigint[] NOT NULL DEFAULT '{}',
         created_at timestamptz NOT NULL DEFAULT now(),
         UNIQUE (group_name, path),
