@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -24,21 +24,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "/proof/" not in str(item.path))
 
 
+FAST = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_prepared_transactions": "5",
+    "max_replication_slots": "60",
+    "max_wal_senders": "60",
+}
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
+def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
+    """A server of a version, started when it is first asked for."""
     # Not pytest's tmp_path: the server's own user must be able to reach it when we run as root.
     with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
-        fast = {
-            "fsync": "off",
-            "full_page_writes": "off",
-            "max_prepared_transactions": "5",
-            "max_replication_slots": "60",
-            "max_wal_senders": "60",
-        }
-        version = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # `make servers` tries each one there is
-        server = EmbeddedPostgres(Path(folder) / "pg", version=version, settings=fast).start()
-        yield server
-        server.stop()
+        started: dict[int, EmbeddedPostgres] = {}
+
+        def of_version(version: int) -> EmbeddedPostgres:
+            if version not in started:
+                made = EmbeddedPostgres(Path(folder) / str(version), version=version, settings=FAST)
+                started[version] = made.start()
+            return started[version]
+
+        yield of_version
+        for server in started.values():
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
+    """The server of almost all tests; `make servers` tries each version there is."""
+    return servers(int(os.environ.get("HEADWATER_POSTGRES", "18")))
 
 
 @contextmanager

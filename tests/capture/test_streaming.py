@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,24 +21,6 @@ VERSIONS = sorted(installed())
 EVERY_WAY = pytest.mark.parametrize(
     ("server", "roll_bytes"), [*((version, SMALL) for version in VERSIONS), (18, LARGE)], indirect=["server"]
 )
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
-    """A server of a version, started when it is first asked for."""
-    settings = {"fsync": "off", "full_page_writes": "off", "max_prepared_transactions": "5"}
-    with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
-        started: dict[int, EmbeddedPostgres] = {}
-
-        def of_version(version: int) -> EmbeddedPostgres:
-            if version not in started:
-                made = EmbeddedPostgres(Path(folder) / str(version), version=version, settings=settings)
-                started[version] = made.start()
-            return started[version]
-
-        yield of_version
-        for server in started.values():
-            server.stop()
 
 
 @pytest.fixture(params=VERSIONS)

@@ -1,6 +1,7 @@
 """Anything, in any order, arrives: random rows and shapes, small deliveries, restarts; compared at quiet points.
 
-A failing seed is told, and played again with `HEADWATER_SEED=n`; without end it is played by `make soak`.
+A failing seed is told, and played again with `HEADWATER_SEED=n HEADWATER_POSTGRES=18`; without end it is played by
+`make soak`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import psycopg
@@ -22,11 +24,15 @@ from headwater import flow
 from headwater.capture import Watch, run_capture
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
+from headwater.testing.postgres import EmbeddedPostgres, installed
+from tests.conftest import new_database
 from tests.mirror import LOOK_EVERY, Mirror
 from tests.proof.carried import assert_carried
 
 ROUNDS, TRANSACTIONS = 2, 15  # transactions between two quiet points
-SEEDS = os.environ.get("HEADWATER_SEED", "1,2,any").split(",")
+SEEDS = os.environ.get("HEADWATER_SEED", "1,2,3,any").split(",")
+VERSIONS = [int(each) for each in os.environ.get("HEADWATER_POSTGRES", "").split()] or sorted(installed(), reverse=True)
+PLAYED = list(zip(SEEDS, cycle(VERSIONS), strict=False))  # on every version of PostgreSQL there is
 
 
 class Disturbed(Mirror):
@@ -119,9 +125,20 @@ def play(mirror: Disturbed, carried: Carried, other: Carried) -> None:
     assert [each for each in mirror.verify() if not each.ok] == []
 
 
-@pytest.mark.parametrize("asked", SEEDS)
-def test_whatever_is_done_to_the_source_arrives(disturbed: Disturbed, asked: str) -> None:
+@pytest.mark.parametrize(("asked", "version"), PLAYED)
+def test_whatever_is_done_to_the_source_arrives(
+    servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path, asked: str, version: int
+) -> None:
     seed = random.SystemRandom().randrange(10**6) if asked == "any" else int(asked)
+    with new_database(servers(version)) as url, closing(Disturbed(url, spark, tmp_path)) as disturbed:
+        try:
+            _play(disturbed, seed)
+        except BaseException as error:
+            error.add_note(f"play it again with HEADWATER_SEED={seed} HEADWATER_POSTGRES={version}")
+            raise
+
+
+def _play(disturbed: Disturbed, seed: int) -> None:
     disturbed.execute("SET TimeZone = 'UTC'")
     create(disturbed.source)
     disturbed.chance, chance = random.Random(seed), random.Random(seed)
@@ -133,7 +150,7 @@ def test_whatever_is_done_to_the_source_arrives(disturbed: Disturbed, asked: str
         except BaseException as error:
             told = disturbed.folder / "said.sql"
             told.write_text("\n".join(carried.said))
-            error.add_note(f"seed {seed}: play it again with HEADWATER_SEED={seed}; all statements are in {told}")
+            error.add_note(f"all statements are in {told}")
             raise
         assert carried.done.total() > 50
 

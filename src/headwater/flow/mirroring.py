@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import SparkSession
 
 from headwater.log import Log
+from headwater.merge import Scratch
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import State, TableRow, TableState
 
@@ -30,7 +31,7 @@ class Mirroring:
     log: Log
     sink: DuckLakeSink
     spark: SparkSession
-    scratch: str  # a folder or prefix that all of Spark's workers reach
+    scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
 
     def close(self) -> None:
@@ -66,7 +67,8 @@ def retry(m: Mirroring) -> None:
 
 
 def tidy(m: Mirroring) -> None:
-    """Delete segments that every table has passed, and files that never became segments."""
+    """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
+    Scratch.clear(m.scratch)
     positions = [row.position for row in m.state.tables(m.group) if row.position is not None and row.state != "PAUSED"]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
         logger.info("deleted %d segment files that nobody needs any more", gone)

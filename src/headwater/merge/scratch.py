@@ -41,13 +41,18 @@ class Scratch:
     @classmethod
     @contextmanager
     def opened(cls, root: str) -> Iterator[Scratch]:
-        path = f"{root}/scratch/{uuid.uuid4().hex}"
+        path = f"{root}/{uuid.uuid4().hex}"
         files = filesystem(path)
         files.create_dir(inside(path), recursive=True)
         try:
             yield cls(path)
         finally:
             files.delete_dir(inside(path))
+
+    @staticmethod
+    def clear(root: str) -> None:
+        """Delete what batches that were killed have left there."""
+        filesystem(root).delete_dir_contents(inside(root), missing_dir_ok=True)
 
     def keep(self, upserts: Sequence[pa.Table], touched: Sequence[pa.Array]) -> str:
         """Write a slot's tables; return the name under which they are found again."""

@@ -56,7 +56,7 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         log=open_log(config, state, group),
         sink=DuckLakeSink(open_group_lake(config, group, env), source_name(row.source_id, group)),
         spark=spark,
-        scratch=config.log,
+        scratch=f"{config.log}/scratch/{group}",
         max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,
     )
 
