@@ -18,7 +18,7 @@ __all__ = ["Arrived", "Buffer", "Chunk", "Rows", "numbers"]
 class Rows:
     """Messages one after the other, as they came."""
 
-    messages: bytearray
+    messages: bytearray | memoryview
     sizes: npt.NDArray[np.int32]
     relations: tuple[tuple[int, Relation], ...]  # from this row on, its oid means this relation
     truncates: tuple[tuple[int, int], ...]  # row, oid: a Truncate names several, its row is one of them

@@ -95,8 +95,9 @@ class Stream:
         streamed = self._streams.inside
         if streamed is None:
             return self._buffer.messages, self._buffer.sizes, self._buffer.open_byte + self._roll_bytes
-        others = self._streams.size - len(streamed.messages)  # all transactions in progress share one roll
-        return streamed.messages, streamed.sizes, self._roll_bytes - others
+        # All transactions in progress share half a roll: to take the xids out, their pieces are copied once more.
+        others = self._streams.size - len(streamed.messages)
+        return streamed.messages, streamed.sizes, self._roll_bytes // 2 - others
 
     def _make_room(self) -> None:
         if self._streams.inside is None:

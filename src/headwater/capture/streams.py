@@ -131,7 +131,7 @@ def cut(piece: Piece) -> Cut:
         keep &= np.repeat(alive, sizes)
     before = np.concatenate(([0], np.cumsum(alive)))  # living rows before each row
     rows = Rows(
-        bytearray(raw[keep]),
+        raw[keep].data,
         (sizes - np.int32(pgoutput.XID_BYTES))[alive],
         tuple((int(before[row]), relation) for row, relation in piece.rows.relations),
         tuple((int(before[row]), oid) for row, oid in piece.rows.truncates if alive[row]),

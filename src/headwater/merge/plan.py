@@ -103,7 +103,7 @@ class _Merge:
         cores = self.spark.sparkContext.defaultParallelism
         rows = {oid: mirror.rows for oid, mirror in self.batch.mirrors.items()}
         slots = slots_for(sum(rows.values()), self.batch.bytes, len(rows), cores)
-        placed = spread(rows, slots)
+        placed = spread(rows, self.batch.bytes, slots)
         folded = self._fold(slots, placed)
         scattered = {row.oid for row in folded if row.scattered}
         if scattered:  # rare: a row with values to be found elsewhere was given another key

@@ -27,7 +27,7 @@ from headwater.target import Place, Target
 
 __all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
 
-APPEND_BYTES = 256 << 20  # decoded rows a worker holds before it writes them out
+APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
 
 FOLDED = pa.schema(
     [

@@ -16,12 +16,15 @@ from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
 from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
 from headwater.files import filesystem, inside
+from headwater.sink.recent import Recent
 from headwater.target import Taken
 
 __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "TakenOut", "Wrote", "read_report"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
+SMALL_FILE = 10_000  # rows
+RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,11 @@ class DuckLakeTarget:
     snapshot: int
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
-        return read_columns(filesystem(place.file.path), place.file, self.landings[place.oid].key)
+        key = self.landings[place.oid].key
+        if place.rows > SMALL_FILE:
+            return _read_keys(place.file, key)
+        # Of small files there are many, and each is searched by many deliveries before somebody merges them.
+        return iter(_keys.get((place.file.path, key), lambda: list(_read_keys(place.file, key))))
 
     def rows(self, place: DuckLakePlace, positions: pa.Array) -> pa.Table:
         landing = self.landings[place.oid]
@@ -113,14 +120,28 @@ class DuckLakeTarget:
 
     def _row_ids(self, file: LiveFile, positions: np.ndarray) -> pa.Array:
         """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
-        with _opened(file.path) as parquet:
-            if ROW_ID in parquet.schema_arrow.names:
-                return parquet.read([ROW_ID], use_threads=False)[ROW_ID].take(pa.array(positions)).combine_chunks()
-        return pa.array(file.row_id_start + positions)
+        if file.record_count > SMALL_FILE:
+            kept = _read_row_ids(file.path)
+        else:
+            kept = _row_ids.get(file.path, lambda: _read_row_ids(file.path))
+        return pa.array(file.row_id_start + positions) if kept is None else kept.take(pa.array(positions))
 
 
-def _opened(path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(inside(path), filesystem=filesystem(path), pre_buffer=False)
+_keys = Recent[list[tuple[int, list[pa.Array]]]](
+    RECENT_BYTES, lambda pieces: (array for _, arrays in pieces for array in arrays)
+)
+_row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
+
+
+def _read_keys(file: LiveFile, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
+    return read_columns(filesystem(file.path), file, key)
+
+
+def _read_row_ids(path: str) -> pa.Array | None:
+    with pq.ParquetFile(inside(path), filesystem=filesystem(path), pre_buffer=False) as parquet:
+        if ROW_ID not in parquet.schema_arrow.names:
+            return None
+        return parquet.read([ROW_ID], use_threads=False)[ROW_ID].combine_chunks()
 
 
 def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:

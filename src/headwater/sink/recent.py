@@ -1,0 +1,44 @@
+"""What was read of small files not long ago. Files of a lake never change, so it is still true."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+__all__ = ["Recent"]
+
+Found = TypeVar("Found")
+_OVERHEAD = 1024  # bytes that an entry takes beside its values, about
+
+
+class Recent(Generic[Found]):
+    """At most so many bytes; what was asked for longest ago is forgotten first."""
+
+    def __init__(self, limit: int, arrays: Callable[[Found], Iterable[pa.Array]]) -> None:
+        self._limit = limit
+        self._arrays = arrays
+        self._held: OrderedDict[Hashable, tuple[Found, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key][0]
+        found = read()
+        self._add(key, found, _OVERHEAD + sum(array.nbytes for array in self._arrays(found)))
+        return found
+
+    def _add(self, key: Hashable, found: Found, size: int) -> None:
+        with self._lock:
+            if size <= self._limit and key not in self._held:
+                self._held[key] = found, size
+                self._size += size
+            while self._size > self._limit:
+                _, (_, freed) = self._held.popitem(last=False)
+                self._size -= freed
