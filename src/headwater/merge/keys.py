@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.errors import TableError
 from headwater.types import LakeType
 
-__all__ = ["key_bucket", "key_bytes", "leading_bounds", "row_bytes", "row_keys"]
+__all__ = ["key_bucket", "key_bytes", "key_hashes", "leading_bounds", "row_bytes", "row_keys"]
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -45,8 +45,13 @@ def row_bytes(columns: Sequence[pa.Array]) -> pa.Array:
 
 def key_bucket(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """A bucket for each key, a function of the key's bytes alone, for ever: files may be laid out by it."""
+    return (key_hashes(keys) % np.uint64(buckets)).astype(np.int64)
+
+
+def key_hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    """64 bits for each key, as good as never the same for two."""
     if len(keys) == 0:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.uint64)
     _, offsets, data = keys.buffers()
     width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     edges = np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
@@ -60,7 +65,7 @@ def key_bucket(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
         word = words[at[rows] + done]
         spare = np.maximum(done + 8 - sizes[rows], 0).astype(np.uint64) * np.uint64(8)  # bits of the next key
         mixed[rows] = _scramble(mixed[rows] ^ ((word << spare) >> spare))
-    return (mixed % np.uint64(buckets)).astype(np.int64)
+    return mixed
 
 
 def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:

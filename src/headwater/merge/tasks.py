@@ -17,6 +17,7 @@ from headwater.errors import CannotFollow, TableError
 from headwater.merge.batch import Batch, Mirror, Segment
 from headwater.merge.history import history_rows
 from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes
+from headwater.merge.keyset import KeySet
 from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_bag, fold_table, split_tables
 from headwater.merge.resolve import Resolve
 from headwater.merge.rows import Typed, keyed, typed_rows
@@ -194,7 +195,7 @@ class Locate:
         positions, keys = [], []
         for first, columns in self.target.keys(place):
             here = wanted.keys_of(columns)
-            hits = np.flatnonzero(pc.is_in(here, value_set=wanted.keys).to_numpy(zero_copy_only=False))
+            hits = wanted.keys.among(here)
             positions.append(hits + first)
             keys.append(here.take(pa.array(hits)))
         at, found = np.concatenate(positions), pa.concat_arrays(keys)
@@ -228,9 +229,9 @@ class Locate:
         if not mirror.key:
             counts = keys.value_counts()
             left = dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
-            return _Wanted(mirror, counts.field("values"), None, left)
+            return _Wanted(mirror, KeySet(counts.field("values")), None, left)
         bases = [self.room.upserts(each)["base"].drop_null() for each in mine] if oid in self.based else None
-        return _Wanted(mirror, keys, bases and pa.concat_arrays(bases), None)
+        return _Wanted(mirror, KeySet(keys), bases and pa.concat_arrays(bases), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class _Wanted:
     """The keys looked for in a table's files; of a table without a key, how many more rows of each must go."""
 
     mirror: Mirror
-    keys: pa.Array
+    keys: KeySet
     bases: pa.Array | None
     left: dict[bytes, int] | None
 

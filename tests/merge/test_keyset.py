@@ -1,0 +1,58 @@
+"""Keys are found among others, whichever way they are searched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.merge.keys import key_hashes
+from headwater.merge.keyset import KeySet
+
+keys = st.lists(st.binary(max_size=20) | st.integers(0, 99).map(lambda n: n.to_bytes(8)), max_size=40)
+
+
+@given(st.sets(st.binary(max_size=3) | st.integers(0, 99).map(lambda n: n.to_bytes(8))), keys)
+def test_both_ways_find_every_place_of_a_key_and_no_other(wanted: set[bytes], here: list[bytes]) -> None:
+    there = pa.array(here, pa.binary())
+    expected = [place for place, key in enumerate(here) if key in wanted]
+    for hashed_from in (0, 10**6):
+        found = KeySet(pa.array(sorted(wanted), pa.binary()), hashed_from).among(there)
+        assert found.tolist() == expected
+
+
+def test_two_keys_with_one_hash_are_told_apart() -> None:
+    long, short = _alike()
+    hashes = key_hashes(pa.array([long, short], pa.binary()))
+    assert hashes[0] == hashes[1]
+    assert long != short
+    for wanted, found in (([long], [0, 2]), ([short], [1]), ([long, short], [0, 1, 2]), ([b"x"], [])):
+        here = pa.array([long, short, long], pa.binary())
+        assert KeySet(pa.array(wanted, pa.binary()), 0).among(here).tolist() == found
+
+
+def _alike() -> tuple[bytes, bytes]:
+    """A key of eight bytes and one of seven: the hash begins with the size, and takes up the bytes by exclusive or."""
+    sizes = [_scrambled(8), _scrambled(7)]
+    between = sizes[0] ^ sizes[1]
+    word = between & 0xFF00000000000000  # so that the shorter one has no eighth byte
+    return word.to_bytes(8, "little"), (word ^ between).to_bytes(8, "little")[:7]
+
+
+def _scrambled(word: int) -> int:
+    """The finisher of splitmix64, in plain Python."""
+    mask = 2**64 - 1
+    word = (word + 0x9E3779B97F4A7C15) & mask
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & mask
+    return word ^ (word >> 31)
+
+
+@pytest.mark.parametrize("count", [100, 50_000])
+def test_many_keys_are_found_as_few_are(count: int) -> None:
+    numbers = np.arange(0, 3 * count, 3)
+    wanted = pa.array([int(n).to_bytes(8) for n in numbers], pa.binary())
+    here = pa.array([n.to_bytes(8) for n in range(1000)], pa.binary())
+    assert KeySet(wanted).among(here).tolist() == [n for n in range(1000) if n % 3 == 0 and n < 3 * count]
