@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
 from captured_group import Group
 
+from headwater import flow
 from headwater.capture import Source, Watch, first_look
 from headwater.change import Lsn, TableName
 
@@ -143,6 +146,16 @@ def test_the_thread_looks_by_itself(plain: Watched) -> None:
     assert plain.shapes("t")[-1] == ("catalog", ["id"])
     assert calls
     assert not watch.is_alive()
+
+
+def test_capture_does_not_go_on_without_its_watch(plain: Watched) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    group, stop = plain.group, threading.Event()
+    other = Group.opened(group.url, group.folder)
+    with closing(other.state), pytest.raises(ZeroDivisionError):
+        flow.capture(group.url, other.state, other.log, stop, broken, look_every=0.01)
 
 
 def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: Watched) -> None:

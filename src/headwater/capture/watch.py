@@ -60,7 +60,7 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
 
 
 class Watch(threading.Thread):
-    """Looks every few seconds until closed. What it cannot do now it does later: it never fails."""
+    """Looks every few seconds until closed. What cannot be done now is done later; `failed` is called if it dies."""
 
     def __init__(
         self,
@@ -71,15 +71,29 @@ class Watch(threading.Thread):
         also: Callable[[], None] = lambda: None,
         *,
         every: float,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name=f"capture-watch-{group}", daemon=True)
         self._url, self._state, self._log, self._group = source_url, state, log, group
-        self._also, self._every = also, every
+        self._also, self._every, self._failed = also, every, failed
+        self._failure: BaseException | None = None
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self._pending: _Look | None = None
 
     def run(self) -> None:
+        try:
+            self._look_until_closed()
+        except BaseException as error:  # not swallowed: `check` raises it
+            self._failure = error
+            self._failed()
+
+    def check(self) -> None:
+        """Raise what the thread died of, if it did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _look_until_closed(self) -> None:
         while not self._ending.wait(self._every):
             try:
                 self._also()

@@ -27,6 +27,7 @@ def capture(
     Beside it the source's catalog is watched, for changes without a row, with `look_every` seconds between two
     looks; `also` is called with each.
     """
-    with closing(Watch(source_url, state, log, log.group, also, every=look_every)) as watch:
+    with closing(Watch(source_url, state, log, log.group, also, every=look_every, failed=stop.set)) as watch:
         watch.start()
         run_capture(source_url, state, log, log.group, stop=stop)
+    watch.check()
