@@ -73,7 +73,6 @@ class BaseType(NamedTuple):
     dims: int  # of an array as it was declared, at least 1; 0: not an array
     name: str  # as PostgreSQL spells the column's own type
     delimiter: str = ","  # between the elements of an array's text
-    spelled: tuple[str, ...] = ()  # an enum's labels, the oldest first; the attributes' types of a composite, as one
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,10 @@ def test_a_type_whose_values_are_spelled_otherwise_from_now_on(mirror: Mirror, c
     step(mirror)
     texts = "SELECT id, m::text, ms::text[], p::text FROM {} ORDER BY id"
     assert mirror.ask(texts.format("lake.public.t")) == mirror.rows_of(texts.format("t"))
+    mirror.execute("INSERT INTO t VALUES (4, 'bad')", "UPDATE t SET ms = '{bad}' WHERE id = 2")
+    mirror.sync()
+    assert not flow.copy(mirror.m)  # once was enough
+    assert mirror.ask(texts.format("lake.public.t")) == mirror.rows_of(texts.format("t"))
 
 
 def test_a_renamed_table_is_followed_into_another_schema(mirror: Mirror) -> None:

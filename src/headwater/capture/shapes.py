@@ -272,7 +272,6 @@ class _Type:
     dims: int
     element: int
     delimiter: str  # of arrays of it
-    spelled: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +291,8 @@ class _Types:
             dims = max(dims, 1)
             # A domain over an array, as the element of an array, stays one: its text is one value.
             oid, typmod, _ = self._peeled(element, typmod, 0)
-            return BaseType(oid, typmod, dims, name, self.known[element].delimiter, tuple(self.known[oid].spelled))
-        return BaseType(oid, typmod, 0, name, spelled=tuple(self.known[oid].spelled))
+            return BaseType(oid, typmod, dims, name, self.known[element].delimiter)
+        return BaseType(oid, typmod, 0, name)
 
     def _peeled(self, oid: int, typmod: int, dims: int) -> tuple[int, int, int]:
         while below := self.known[oid].domain_of:
@@ -308,11 +307,7 @@ def _types(connection: Connection, used: set[tuple[int, int]]) -> _Types:
         " WHERE below.oid <> 0)"
         " SELECT t.oid::bigint, t.typbasetype::bigint, t.typtypmod, t.typndims, CASE"
         " WHEN t.typsubscript = 'array_subscript_handler'::regproc AND t.oid <> ALL(%s::oid[]) THEN t.typelem::bigint"
-        " ELSE 0 END, t.typdelim::text, coalesce(CASE t.typtype"
-        " WHEN 'e' THEN (SELECT array_agg(enumlabel::text ORDER BY e.oid) FROM pg_enum e WHERE enumtypid = t.oid)"
-        " WHEN 'c' THEN ARRAY[(SELECT string_agg(format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
-        " FROM pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped)] END, '{}')"
-        " FROM needed JOIN pg_type t USING (oid)",
+        " ELSE 0 END, t.typdelim::text FROM needed JOIN pg_type t USING (oid)",
         ([oid for oid, _ in used], list(_VECTORS)),
     ).fetchall()
     pairs = sorted(used)
@@ -320,5 +315,4 @@ def _types(connection: Connection, used: set[tuple[int, int]]) -> _Types:
         "SELECT oid::bigint, typmod, format_type(oid, typmod) FROM unnest(%s::oid[], %s::int[]) used(oid, typmod)",
         ([oid for oid, _ in pairs], [typmod for _, typmod in pairs]),
     ).fetchall()
-    known = {oid: _Type(*rest) for oid, *rest in rows}
-    return _Types(known, {(oid, typmod): name for oid, typmod, name in names})
+    return _Types({row[0]: _Type(*row[1:]) for row in rows}, {(oid, typmod): name for oid, typmod, name in names})

@@ -14,6 +14,7 @@ import psycopg
 from headwater.capture.partitions import Seen, members, troubles
 from headwater.capture.shapes import carried, described_all
 from headwater.capture.source import object_name
+from headwater.capture.spellings import Spellings, respelled, spellings
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError
 from headwater.state import Partitions, State
@@ -41,6 +42,7 @@ class _Look:
     horizon: int
     shapes: Mapping[int, Relation]
     partitions: Mapping[int, Mapping[int, Seen]]
+    spellings: Mapping[int, Spellings]
     known: Mapping[int, int]  # the newest versions that the log had then, by table
 
     def kept(self, oid: int) -> Partitions:
@@ -54,6 +56,8 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
         look = _look(connection, log, group, [row.oid for row in state.tables(group)])
     known = state.partitions(group)
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
+    spelled = state.spellings(group)
+    state.note_spellings(group, {oid: each for oid, each in look.spellings.items() if each and oid not in spelled})
     for oid, shape in look.shapes.items():
         if oid not in look.known:
             log.add_shape(shape)
@@ -136,7 +140,16 @@ class Watch(threading.Thread):
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
         moved = any(oid not in kept or kept[oid].members != look.kept(oid).members for oid in look.partitions)
-        return moved or any(self._following(oid, shape) for oid, shape in look.shapes.items())
+        return (
+            moved
+            or bool(self._respelled(look))
+            or any(self._following(oid, shape) for oid, shape in look.shapes.items())
+        )
+
+    def _respelled(self, look: _Look) -> dict[int, Spellings]:
+        """What is known of the tables whose types look otherwise now; nothing of those that are new."""
+        kept = self._state.spellings(self._group)
+        return {oid: kept.get(oid, {}) for oid, found in look.spellings.items() if found != kept.get(oid, {})}
 
     def _following(self, oid: int, shape: Relation) -> Relation | None:
         """The shape as a new version, if it is one, or if the table has another file."""
@@ -158,9 +171,16 @@ class Watch(threading.Thread):
             if oid in kept:
                 truncated = _truncated(self._state, self._group, oid, kept[oid].lsn)
                 for reason in dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated)):
-                    _logger.warning("table %s will be copied again: %s", look.shapes[oid].table, reason)
-                    self._state.request_resync(self._group, oid, reason, look.lsn)
+                    self._copy_again(look, oid, reason)
         self._state.note_partitions(self._group, {oid: look.kept(oid) for oid in look.partitions})
+        for oid, before in self._respelled(look).items():
+            if respelled(before, look.spellings[oid]):
+                self._copy_again(look, oid, "a label or an attribute of one of its types was changed")
+            self._state.note_spellings(self._group, {oid: look.spellings[oid]})
+
+    def _copy_again(self, look: _Look, oid: int, reason: str) -> None:
+        _logger.warning("table %s will be copied again: %s", look.shapes[oid].table, reason)
+        self._state.request_resync(self._group, oid, reason, look.lsn)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -176,9 +196,10 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
         shapes = described_all(connection, wanted, object_name(group))
         partitions = members(connection, shapes)
+        spelled = spellings(connection, shapes)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(_end(connection), horizon[0], shapes, partitions, known)
+    return _Look(_end(connection), horizon[0], shapes, partitions, spelled, known)
 
 
 def _end(connection: Connection) -> Lsn:

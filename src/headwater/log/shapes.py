@@ -124,8 +124,4 @@ def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
 
 
 def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:
-    return Column(name, type_oid, typmod, key, attnum, None if base is None else _base(*base), *rest)
-
-
-def _base(oid: int, typmod: int, dims: int, name: str, delimiter: str, spelled: list[str]) -> BaseType:
-    return BaseType(oid, typmod, dims, name, delimiter, tuple(spelled))
+    return Column(name, type_oid, typmod, key, attnum, None if base is None else BaseType(*base), *rest)

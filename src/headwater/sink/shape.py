@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from dataclasses import field as made
 
 import pyarrow as pa
@@ -24,32 +24,30 @@ __all__ = ["Shape", "fields_of", "followed"]
 class Shape:
     """Which lake column mirrors which source column: field ids by attribute number; kept in the lake itself.
 
-    `types` are the source's own (OID and modifier), `spelled` as in BaseType, `filenode` the file its rows were in:
-    another one if they were written anew, by a statement that sends no changes.
+    `types` are the source's own (OID and modifier), `filenode` the file its rows were in: another one if they were
+    written anew, by a statement that sends no changes.
     """
 
     fields: dict[int, int]
     types: dict[int, tuple[int, int]] = made(default_factory=dict)
     filenode: int = 0
     key: frozenset[int] = frozenset()
-    spelled: dict[int, tuple[str, ...]] = made(default_factory=dict)
 
     @classmethod
     def of(cls, relation: Relation, fields: dict[int, int]) -> Shape:
         types = {column.attnum: (column.type_oid, column.typmod) for column in relation.columns}
-        spelled = {each.attnum: each.base.spelled for each in relation.columns if each.base and each.base.spelled}
-        return cls(fields, types, relation.filenode, relation.key_attnums, spelled)
+        return cls(fields, types, relation.filenode, relation.key_attnums)
 
     @classmethod
     def parse(cls, text: str) -> Shape:
         kept = json.loads(text)
         types = {int(attnum): (oid, typmod) for attnum, (oid, typmod) in kept["types"].items()}
         fields = {int(attnum): id_ for attnum, id_ in kept["fields"].items()}
-        spelled = {int(attnum): tuple(words) for attnum, words in kept["spelled"].items()}
-        return cls(fields, types, kept["filenode"], frozenset(kept["key"]), spelled)
+        return cls(fields, types, kept["filenode"], frozenset(kept["key"]))
 
     def __str__(self) -> str:
-        return json.dumps(asdict(self) | {"key": sorted(self.key)})
+        key = sorted(self.key)
+        return json.dumps({"fields": self.fields, "types": self.types, "filenode": self.filenode, "key": key})
 
     def same_key(self, relation: Relation) -> bool:
         """Whether rows are still told apart by the same columns."""
@@ -59,12 +57,6 @@ class Shape:
         """Whether the column has another type, and all rows were written anew since: in it, perhaps as other values."""
         other = self.types.get(column.attnum) != (column.type_oid, column.typmod)
         return other and (relation.filenode == 0 or relation.filenode != self.filenode)
-
-    def respelled(self, column: Column) -> bool:
-        """Whether values that are there are printed otherwise now: a label was renamed, an attribute came or went."""
-        before, now = self.spelled.get(column.attnum, ()), column.base.spelled if column.base else ()
-        same = self.types.get(column.attnum) == (column.type_oid, column.typmod)
-        return same and now[: len(before)] != before  # more labels change nothing
 
 
 def fields_of(relation: Relation, kinds: dict[str, LakeType], *, with_history: bool) -> tuple[tuple[Field, ...], Shape]:
@@ -93,10 +85,6 @@ def followed(
         if column.attnum == 0:
             raise CannotFollow(f"{relation.table} was altered several times before it could be looked at")
         if column.attnum in shape.fields:
-            if shape.respelled(column):
-                raise CannotFollow(
-                    f"{relation.table} column {column.name!r}: its type's values are spelled otherwise now"
-                )
             rewritten = shape.rewritten(relation, column)
             field = _changed(relation, column, have[shape.fields[column.attnum]], kinds[column.name], rewritten)
         else:

@@ -21,7 +21,7 @@ MIGRATIONS = (
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
-        watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, files) is known up to here
+        watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, labels) is known up to here
         snapshot_id bigint,
         capture_error text,
         delivery_error text,
@@ -53,6 +53,7 @@ MIGRATIONS = (
         resync text, -- why the table is to be copied again; null: it is not
         resync_lsn pg_lsn NOT NULL DEFAULT '0/0', -- a copy that shows an earlier position does not do
         partitions jsonb, -- of a partitioned table: what was below it at the last look
+        spellings jsonb NOT NULL DEFAULT '{}', -- of its enums and composite types, at the last look
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)
     );

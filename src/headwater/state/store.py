@@ -231,6 +231,24 @@ class State:
             for oid, kept in rows
         }
 
+    def spellings(self, group: str) -> dict[int, dict[int, list[str]]]:
+        """What each table's types looked like, as `note_spellings` has it."""
+        rows = self.query(
+            "SELECT source_oid, spellings FROM headwater.tables WHERE group_name = %s AND spellings <> '{}'", (group,)
+        )
+        return {oid: {int(type_): words for type_, words in kept.items()} for oid, kept in rows}
+
+    def note_spellings(self, group: str, found: Mapping[int, Mapping[int, list[str]]]) -> None:
+        """Keep what a look at the source's catalog has seen, by table and type."""
+
+        def work(connection: Connection) -> None:
+            connection.cursor().executemany(
+                "UPDATE headwater.tables SET spellings = %s WHERE group_name = %s AND source_oid = %s",
+                [(Jsonb(dict(each)), group, oid) for oid, each in found.items()],
+            )
+
+        self._session.run(work)
+
     def note_partitions(self, group: str, found: Mapping[int, Partitions]) -> None:
         """Keep what a look at the source's catalog has seen, by table."""
 
