@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test servers bench soak lock clean
+.PHONY: help setup demo check test prove servers bench soak lock clean
 
 help: ## this list
 	@echo 'Usage: make TARGET [ARGS="options of the command"] [PYTHON=python3.12]'
@@ -35,8 +35,11 @@ check: setup ## static checks: format, lint, types, import contracts
 	@$(BIN)/python -m mypy
 	@$(BIN)/lint-imports --no-cache
 
-test: check ## static checks, then every test: make test ARGS="-k config"
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: check ## static checks, then the tests: make test ARGS="-k config"
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+
+prove: setup ## the tests that take long, by themselves
+	@$(BIN)/python -m pytest -m long $(ARGS)
 
 servers: setup ## the tests that depend on PostgreSQL's version, on every version this machine has
 	@set -e; for version in $$($(BIN)/python -c 'from headwater.testing.postgres import installed; print(*sorted(installed()))'); do \

@@ -37,7 +37,7 @@ groups:
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
 """  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
 
-LOOK_EVERY = 0.2  # seconds
+LOOK_EVERY = 0.5  # seconds
 
 
 class Mirror:

@@ -72,6 +72,7 @@ def test_a_lake_with_one_other_value_is_not_the_same_as_its_source(database: str
     source.close()
 
 
+@pytest.mark.long
 def test_a_quick_bench_prints_every_row_it_was_asked_for(tmp_path: Path) -> None:
     wanted = ["capture"]  # the others make larger tables, or start more Sparks: too slow for here
     only = [word for name in wanted for word in ("--only", name)]

@@ -148,6 +148,20 @@ def test_the_thread_looks_by_itself(plain: Watched) -> None:
     assert not watch.is_alive()
 
 
+def test_what_was_altered_before_a_position_is_known_once_the_catalog_was_watched_up_to_it(plain: Watched) -> None:
+    watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", every=0.001)
+    watch.start()
+    with closing(watch):
+        for number in range(25):
+            plain.run(f"ALTER TABLE t ADD COLUMN c{number} int")
+            target = plain.group.settle()
+            deadline = time.monotonic() + 20
+            while (group := plain.group.state.group("shop")) is None or (group.watched_lsn or Lsn(0)) < target:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            assert plain.shapes("t")[-1][1][-1] == f"c{number}"
+
+
 def test_capture_does_not_go_on_without_its_watch(plain: Watched) -> None:
     def broken() -> None:
         raise ZeroDivisionError

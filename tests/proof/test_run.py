@@ -191,6 +191,7 @@ def ask(file: Path, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.long
 def test_a_killed_python_worker_costs_one_delivery(live: World) -> None:
     run = running(live)
     delivery = run.member("_deliver")
@@ -202,6 +203,7 @@ def test_a_killed_python_worker_costs_one_delivery(live: World) -> None:
     assert not gone(delivery)
 
 
+@pytest.mark.long
 def test_a_killed_jvm_is_replaced(live: World) -> None:
     run = running(live)
     jvm, delivery = run.member(JVM), run.member("_deliver")
@@ -215,6 +217,7 @@ def test_a_killed_jvm_is_replaced(live: World) -> None:
     assert all(map(json.loads, run.said().splitlines()))  # no bare traceback of a library's
 
 
+@pytest.mark.long
 def test_a_restart_of_the_source_is_survived(live: World) -> None:
     run = running(live)
     children = [run.process, *run.process.children()]
@@ -252,6 +255,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_a_locked_catalog_is_waited_for(live: World) -> None:
     locker = [sys.executable, "-c", LOCKER, str(live.folder / "near.sqlite")]
     with live.writing(), subprocess.Popen(locker, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
@@ -346,6 +350,7 @@ def test_everything_killed_under_load_goes_on_and_verify_agrees_while_writes_go_
     live.caught_up()
 
 
+@pytest.mark.long
 def test_a_killed_supervisor_takes_its_children_along_and_the_next_run_waits_for_them(live: World) -> None:
     run = running(live)
     family = run.family()
@@ -357,6 +362,7 @@ def test_a_killed_supervisor_takes_its_children_along_and_the_next_run_waits_for
     live.caught_up()
 
 
+@pytest.mark.long
 def test_a_run_until_caught_up_ends_when_everything_is_there(database: str, tmp_path: Path) -> None:
     file = tmp_path / "headwater.yaml"
     lakes = '{main: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}'

@@ -36,8 +36,12 @@ class Timeline(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The catalog as it was before `lsn`; every transaction below `horizon` had ended."""
+    """The catalog between two positions: all of what was committed before `since`, nothing from `lsn` on.
 
+    Every transaction below `horizon` had ended.
+    """
+
+    since: Lsn
     lsn: Lsn
     horizon: int
     shapes: Mapping[int, Relation]
@@ -121,7 +125,7 @@ class Watch(threading.Thread):
                 oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
                 look = _look(self._connection, self._log, self._group, oids)
                 if not self._news(look):
-                    self._state.note_watched(self._group, look.lsn)
+                    self._state.note_watched(self._group, look.since)
                     return
                 self._pending = look
                 self._hurry(self._connection, look.lsn)
@@ -130,7 +134,7 @@ class Watch(threading.Thread):
                 self._settle(self._connection, look)
                 # What was found is delivered by who comes past the log's end of now.
                 self._hurry(self._connection, _written(self._connection))
-                self._state.note_watched(self._group, look.lsn)
+                self._state.note_watched(self._group, look.since)
 
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""
@@ -191,6 +195,7 @@ class Watch(threading.Thread):
 def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
     wanted = list(oids)
     newest = {oid: log.newest(oid) for oid in wanted}  # first: what is told from here on counts as newer
+    since = _end(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
@@ -199,7 +204,7 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         spelled = spellings(connection, shapes)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(_end(connection), horizon[0], shapes, partitions, spelled, known)
+    return _Look(since, _end(connection), horizon[0], shapes, partitions, spelled, known)
 
 
 def _end(connection: Connection) -> Lsn:
