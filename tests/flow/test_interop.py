@@ -143,6 +143,7 @@ def test_what_went_where_is_as_the_history_above_says(filled: Mirror) -> None:
     mirror.assert_equal("orders", "pairs")
 
 
+@pytest.mark.long
 def test_delivery_goes_on_after_every_kind_of_maintenance(filled: Mirror) -> None:
     mirror = filled
     number = 0

@@ -201,6 +201,7 @@ def played(mirror: Mirror) -> Mirror:
     return mirror
 
 
+@pytest.mark.long
 def test_any_history_cut_anywhere_arrives_as_postgresql_has_it(played: Mirror) -> None:
     mirror = played
     delivered: list[int] = []  # changes, by delivery

@@ -336,6 +336,7 @@ def test_both_signals_tell_a_run_to_stop(how: signal.Signals) -> None:
         assert stop.is_set()
 
 
+@pytest.mark.long
 def test_everything_killed_under_load_goes_on_and_verify_agrees_while_writes_go_on(live: World) -> None:
     run = running(live)
     with live.writing():
