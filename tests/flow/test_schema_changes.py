@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.mirror import Mirror
 
@@ -71,10 +73,16 @@ CHANGES = {
 }
 
 
+def changes() -> Iterator[tuple[str, str]]:
+    """Each change of the shape, and the data after it, under keys of its own."""
+    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+        yield ddl, data.format(number)
+
+
 def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -> None:
     mirror.execute(*START)
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
-        mirror.execute(ddl, data.format(number))
+    for statements in changes():
+        mirror.execute(*statements)
     mirror.start()
     mirror.assert_equal("t")
     mirror.execute("UPDATE t SET b = 'after' WHERE h % 3 = 0")
@@ -84,29 +92,29 @@ def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -
 
 def test_each_change_with_data_after_it(mirror: Mirror) -> None:
     begun(mirror)
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
-        mirror.execute(ddl, data.format(number))
+    for statements in changes():
+        mirror.execute(*statements)
         step(mirror)
         mirror.assert_equal("t")
 
 
 def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> None:
     begun(mirror)
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
+    for ddl, data in changes():
         mirror.execute(ddl)
         mirror.stop_capture()
         mirror.capture()
         mirror.looked()
         step(mirror)
-        mirror.execute(data.format(number))
+        mirror.execute(data)
         step(mirror)
         mirror.assert_equal("t")
 
 
 def test_all_changes_between_two_deliveries(mirror: Mirror) -> None:
     begun(mirror)
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
-        mirror.execute(ddl, data.format(number))
+    for statements in changes():
+        mirror.execute(*statements)
     step(mirror)
     mirror.assert_equal("t")
 
@@ -114,8 +122,8 @@ def test_all_changes_between_two_deliveries(mirror: Mirror) -> None:
 def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
     begun(mirror)
     mirror.stop_capture()
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
-        mirror.execute(ddl, data.format(number))
+    for statements in changes():
+        mirror.execute(*statements)
     mirror.capture()
     step(mirror)
     mirror.assert_equal("t")
