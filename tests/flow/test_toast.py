@@ -84,11 +84,12 @@ def test_each_change_in_a_delivery_of_its_own(mirror: Mirror) -> None:
             mirror.assert_equal("docs")
 
 
-def test_a_moved_row_finds_its_past_in_a_batch_that_is_spread_over_tasks(mirror: Mirror) -> None:
+@pytest.mark.parametrize("before", [[], [f"UPDATE docs SET body = {BIG.format(3)} WHERE id = 3"]])
+def test_a_moved_row_finds_its_past_in_a_batch_that_is_spread_over_tasks(mirror: Mirror, before: list[str]) -> None:
     filled(mirror)
     mirror.execute(
         "INSERT INTO docs SELECT i, 'small', 'n', NULL FROM generate_series(1000, 41000) i",
-        f"UPDATE docs SET body = {BIG.format(3)} WHERE id = 3",
+        *before,
         "UPDATE docs SET id = -id WHERE id < 1000",
         "UPDATE docs SET note = 'moved' WHERE id < 0",
     )

@@ -156,7 +156,7 @@ def test_a_hole_is_seen_wherever_it_stands_and_a_moved_row_tells_its_origin(plac
         (4, True, True, None),
         (5, True, False, None),
     ]
-    assert not found.holes[~found.late].any()
+    assert found.holes[~found.late].tolist() == [row == 2 for row in found.rows[~found.late].tolist()]
 
 
 BAG = relation(ITEM, PRICE, identity="f")

@@ -37,7 +37,9 @@ CHANGE = pa.schema(
         pa.field("op", pa.int32()),
         pa.field("relation", pa.int64()),
         pa.field("message", pa.binary()),
-        pa.field("holes", pa.bool_()),  # it has UNCHANGED values that its message does not tell
+        pa.field(
+            "holes", pa.bool_()
+        ),  # it, or of a delete the row that moves on, has UNCHANGED values that nobody tells
         pa.field("origin", pa.binary()),  # of a row with holes that moved here: the key it had
     ]
 )
@@ -63,7 +65,7 @@ class Net(NamedTuple):
     truncated: bool
     upserts: pa.Table  # of UPSERT
     touched: pa.Array  # keys whose row in the lake, if there is one, goes; as often as rows of a bag go
-    scattered: bool = False  # a row with holes moved: its past may be in another slot, and must come here too
+    scattered: bool = False  # a row with holes moved to another slot, and some of its past is here
 
 
 def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -89,7 +91,17 @@ def fold_table(changes: pa.Table) -> Net:
     chains = None if pasts is None else [pasts.of[at] if holes[at] else None for at in kept.tolist()]
     upserts = _upserts(changes, kept, chains)
     touched = changes["key"].take(pa.array(first[existed])).combine_chunks()
-    return Net(truncated, upserts, touched, pasts is not None and pasts.moved)
+    return Net(truncated, upserts, touched, _scattered(changes, ops, holes, first))
+
+
+def _scattered(changes: pa.Table, ops: np.ndarray, holes: np.ndarray, first: np.ndarray) -> bool:
+    """Whether a row with holes has left for another slot after something had been done to it here."""
+    left = np.setdiff1d(np.flatnonzero((ops == DELETE) & holes), first)
+    if not len(left):
+        return False
+    arrived = pc.equal(changes["origin"].take(pa.array(np.minimum(left + 1, len(ops) - 1))),
+                       changes["key"].take(pa.array(left)))  # fmt: skip
+    return not pc.all(pc.fill_null(arrived, False)).as_py()
 
 
 def fold_bag(changes: pa.Table) -> Net:
@@ -162,7 +174,6 @@ class _Pasts:
 
     def __init__(self, changes: pa.Table) -> None:
         self.of: dict[int, _Past] = {}
-        self.moved = False
         now: dict[bytes, _Past] = {}
         gone: tuple[bytes, _Past | None] | None = None  # what the delete just before was about
         columns = (changes[name].to_pylist() for name in ("key", "op", "holes", "origin"))
@@ -176,7 +187,6 @@ class _Pasts:
                 before = now.get(key)
                 past = _Past(at, before, before.base if before else key)
             else:
-                self.moved = True
                 before = gone[1] if gone is not None and gone[0] == origin else None
                 past = _Past(at, before, before.base if before else origin)
             now[key] = self.of[at] = past

@@ -27,7 +27,8 @@ _Rows = npt.NDArray[np.int64]
 class Keyed(NamedTuple):
     """Changes with their keys: `rows` are indexes of the messages, `late` orders two changes made of one message.
 
-    `holes`: UNCHANGED values that the message does not tell; `origin`: the key such a row had before it moved.
+    `holes`: UNCHANGED values that the message does not tell; `origin`: the key such a row had before it moved. The
+    delete that is its other half has `holes`, too.
     """
 
     rows: _Rows
@@ -75,12 +76,13 @@ def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
     new_op = parts.op[parts.new.rows].copy()
     new_op[counterpart[moved]] = INSERT
     gone = np.sort(np.concatenate([np.flatnonzero(parts.op[parts.old.rows] == DELETE), updated[moved]]))
+    gone_on = np.isin(gone, updated[moved][parts.holes[counterpart[moved]]], assume_unique=True)
     return Keyed(
         rows=np.concatenate([parts.new.rows, parts.old.rows[gone]]),
         late=np.concatenate([np.ones(len(new), bool), np.zeros(len(gone), bool)]),
         op=np.concatenate([new_op, np.full(len(gone), DELETE, np.uint8)]),
         key=pa.concat_arrays([new, old.take(pa.array(gone))]),
-        holes=np.concatenate([parts.holes, np.zeros(len(gone), bool)]),
+        holes=np.concatenate([parts.holes, gone_on]),
         origin=_origins(parts.holes, old, counterpart[moved], updated[moved], len(gone)),
     )
 
