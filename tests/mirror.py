@@ -69,12 +69,23 @@ class Mirror:
             f"public.{name}" for (name,) in self.rows_of("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         ]
         self.config = self.configure(*names)
-        state = open_state(self.config)
-        make_ready(self.config, state)
-        self.m = mirroring(self.config, {}, state, "g", self.spark)
+        self._open()
         self.capture()
         if copy:
             flow.copy(self.m)
+
+    def reopen(self, *tables: str | dict[str, Any]) -> None:
+        """As a new `headwater run` begins, with other tables or options if told."""
+        if tables:
+            self.config = self.configure(*tables)
+        self.m.close()
+        self.m.state.close()
+        self._open()
+
+    def _open(self) -> None:
+        state = open_state(self.config)
+        make_ready(self.config, state)
+        self.m = mirroring(self.config, {}, state, "g", self.spark)
 
     def capture(self) -> None:
         self._stop.clear()
@@ -127,6 +138,15 @@ class Mirror:
         while (step := flow.deliver(self.m)).upto or self._asked_for(step):
             done += [step] if step.upto else []
         return done
+
+    def settle(self) -> bool:
+        """Deliver everything committed so far, and copy again what could not follow; whether there was such a table."""
+        self.sync()
+        copied = False
+        while flow.copy(self.m):
+            copied = True
+            self.sync()
+        return copied
 
     def _asked_for(self, step: flow.Delivered) -> bool:
         """Whether there may be more: somebody waits for a position on the way, and there are tables to bring there."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mirror import Mirror
 
+from headwater import flow
+
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))"
 
 
@@ -30,13 +32,16 @@ def test_an_empty_table_is_created_and_then_filled(mirror: Mirror) -> None:
 
 
 def test_changes_committed_during_the_first_copy_are_neither_lost_nor_doubled(mirror: Mirror) -> None:
-    mirror.execute(ORDERS, "INSERT INTO orders VALUES (1, 'before', 1)")
-    mirror.config = mirror.configure("public.orders")
-    mirror.start("public.orders")  # the slot is older than the copy: what it sent before the copy must be skipped
-    mirror.execute("UPDATE orders SET item = 'after'", "INSERT INTO orders VALUES (2, 'after', 2)")
+    mirror.execute(ORDERS, "INSERT INTO orders VALUES (1, 'before', 1), (2, 'before', 2)")
+    mirror.start(copy=False)
+    mirror.execute("UPDATE orders SET item = 'between' WHERE id = 1", "INSERT INTO orders VALUES (3, 'between', 3)")
+    mirror.execute("DELETE FROM orders WHERE id = 2")
+    mirror.captured()  # the log has them, and so has the copy
+    flow.copy(mirror.m)
+    mirror.execute("UPDATE orders SET item = 'after' WHERE id = 3", "INSERT INTO orders VALUES (2, 'after', 2)")
     mirror.sync()
     mirror.assert_equal("orders")
-    assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(2,)]
+    assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(3,)]
 
 
 def test_inserts_updates_and_deletes_land_in_one_snapshot(mirror: Mirror) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
+from headwater.state import TableRow
 
 START = (
     "CREATE TABLE t (id int PRIMARY KEY, a text, b int, gone text)",
@@ -21,68 +24,82 @@ def begun(mirror: Mirror) -> Mirror:
     return mirror
 
 
-def step(mirror: Mirror) -> None:
-    """Deliver, copy again what could not follow, until all is there."""
-    mirror.sync()
-    while flow.copy(mirror.m):
-        mirror.sync()
+class Change(NamedTuple):
+    """What changes the shape, the data that is written afterwards, and whether only a new copy can follow."""
+
+    ddl: str
+    data: str
+    copied: bool = False
 
 
-# Each with the statements that change the shape, and data that is written afterwards.
 CHANGES = {
-    "a column is added": ("ALTER TABLE t ADD c text", "INSERT INTO t (id, c) VALUES ({}, 'new')"),
-    "with a default": ("ALTER TABLE t ADD d int DEFAULT 7", "UPDATE t SET d = 8 WHERE id = 2"),
-    "with the default of a moment": ("ALTER TABLE t ADD e timestamptz DEFAULT now()", "INSERT INTO t (id) VALUES ({})"),
-    "with defaults of many types": (
+    "a column is added": Change("ALTER TABLE t ADD c text", "INSERT INTO t (id, c) VALUES ({}, 'new')"),
+    "with a default": Change("ALTER TABLE t ADD d int DEFAULT 7", "UPDATE t SET d = 8 WHERE id = 2"),
+    "with the default of a moment": Change(
+        "ALTER TABLE t ADD e timestamptz DEFAULT now()", "INSERT INTO t (id) VALUES ({})"
+    ),
+    "with defaults of many types": Change(
         "ALTER TABLE t ADD f1 numeric(10,3) DEFAULT 1.5, ADD f2 text DEFAULT '', ADD f3 date DEFAULT '2026-01-02',"
         " ADD f4 uuid DEFAULT '00000000-0000-0000-0000-000000000001', ADD f5 bytea DEFAULT '\\x00ff',"
         " ADD f6 varchar(5) DEFAULT 'ab', ADD f7 boolean DEFAULT true, ADD f8 real DEFAULT 'NaN'",
         "UPDATE t SET b = 0 WHERE id = 3",
     ),
-    "a column is dropped": ("ALTER TABLE t DROP gone", "UPDATE t SET b = 1 WHERE id = 4"),
-    "a column is renamed": ("ALTER TABLE t RENAME a TO word", "UPDATE t SET word = 'w' WHERE id = 5"),
-    "a dropped name comes back": (
+    "a column is dropped": Change("ALTER TABLE t DROP gone", "UPDATE t SET b = 1 WHERE id = 4"),
+    "a column is renamed": Change("ALTER TABLE t RENAME a TO word", "UPDATE t SET word = 'w' WHERE id = 5"),
+    "a dropped name comes back": Change(
         "ALTER TABLE t DROP word; ALTER TABLE t ADD word text",
         "UPDATE t SET word = 'again' WHERE id = 6",
     ),
-    "two names change places": (
+    "two names change places": Change(
         "ALTER TABLE t RENAME b TO tmp; ALTER TABLE t RENAME c TO b; ALTER TABLE t RENAME tmp TO c",
         "INSERT INTO t (id, b, c) VALUES ({}, 'text', 5)",
     ),
-    "a type is widened": ("ALTER TABLE t ALTER c TYPE bigint", "INSERT INTO t (id, c) VALUES ({}, 5000000000)"),
-    "the key's type is widened": ("ALTER TABLE t ALTER id TYPE bigint", "INSERT INTO t (id) VALUES (50000000000 + {})"),
-    "a decimal is widened": (
-        "ALTER TABLE t ALTER f1 TYPE numeric(20,5)",
-        "INSERT INTO t (id, f1) VALUES ({}, 123456789.12345)",
+    "a type is widened": Change("ALTER TABLE t ALTER c TYPE bigint", "INSERT INTO t (id, c) VALUES ({}, 5000000000)"),
+    "the key's type is widened": Change(
+        "ALTER TABLE t ALTER id TYPE bigint", "INSERT INTO t (id) VALUES (50000000000 + {})"
     ),
-    "not null comes and goes": (
+    "a decimal is widened": Change(
+        "ALTER TABLE t ALTER f1 TYPE numeric(20,5)", "INSERT INTO t (id, f1) VALUES ({}, 123456789.12345)", copied=True
+    ),
+    "not null comes and goes": Change(
         "UPDATE t SET c = 0 WHERE c IS NULL; ALTER TABLE t ALTER c SET NOT NULL; ALTER TABLE t ALTER c DROP NOT NULL",
         "INSERT INTO t (id) VALUES ({})",
     ),
-    "a type the lake cannot follow": ("ALTER TABLE t ALTER c TYPE text", "INSERT INTO t (id, c) VALUES ({}, 'words')"),
-    "a type is narrowed": ("ALTER TABLE t ALTER d TYPE smallint", "INSERT INTO t (id, d) VALUES ({}, 3)"),
-    "values of their own for older rows": (
-        "ALTER TABLE t ADD g double precision DEFAULT random()",
-        "INSERT INTO t (id) VALUES ({})",
+    "a type the lake cannot follow": Change(
+        "ALTER TABLE t ALTER c TYPE text", "INSERT INTO t (id, c) VALUES ({}, 'words')", copied=True
     ),
-    "a serial": ("ALTER TABLE t ADD h bigserial", "INSERT INTO t (id) VALUES ({})"),
-    "another key": (
-        "ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ADD PRIMARY KEY (h)",
-        "UPDATE t SET id = -id WHERE h % 2 = 0",
+    "a type is narrowed": Change(
+        "ALTER TABLE t ALTER d TYPE smallint", "INSERT INTO t (id, d) VALUES ({}, 3)", copied=True
+    ),
+    "values of their own for older rows": Change(
+        "ALTER TABLE t ADD g double precision DEFAULT random()", "INSERT INTO t (id) VALUES ({})", copied=True
+    ),
+    "a serial": Change("ALTER TABLE t ADD h bigserial", "INSERT INTO t (id) VALUES ({})", copied=True),
+    "another key": Change(
+        "ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ADD PRIMARY KEY (d, id)",
+        "UPDATE t SET id = -id WHERE id % 2 = 0",
     ),
 }
 
 
-def changes() -> Iterator[tuple[str, str]]:
-    """Each change of the shape, and the data after it, under keys of its own."""
-    for number, (ddl, data) in enumerate(CHANGES.values(), 100):
-        yield ddl, data.format(number)
+FOLLOWED = [change for change in CHANGES.values() if not change.copied]
+
+
+def played(changes: Iterable[Change] = CHANGES.values()) -> Iterator[Change]:
+    """The changes, with data under keys of their own."""
+    for number, change in enumerate(changes, 100):
+        yield change._replace(data=change.data.format(number))
+
+
+def of(mirror: Mirror) -> TableRow:
+    (row,) = [row for row in mirror.m.state.tables("g") if row.source.name == "t"]
+    return row
 
 
 def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -> None:
     mirror.execute(*START)
-    for statements in changes():
-        mirror.execute(*statements)
+    for change in played():
+        mirror.execute(change.ddl, change.data)
     mirror.start()
     mirror.assert_equal("t")
     mirror.execute("UPDATE t SET b = 'after' WHERE h % 3 = 0")
@@ -92,40 +109,44 @@ def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -
 
 def test_each_change_with_data_after_it(mirror: Mirror) -> None:
     begun(mirror)
-    for statements in changes():
-        mirror.execute(*statements)
-        step(mirror)
+    for change in played():
+        mirror.execute(change.ddl, change.data)
+        assert mirror.settle() is change.copied, change
         mirror.assert_equal("t")
 
 
 def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> None:
     begun(mirror)
-    for ddl, data in changes():
-        mirror.execute(ddl)
+    for change in played():
+        mirror.execute(change.ddl)
         mirror.stop_capture()
+        mirror.reopen()
         mirror.capture()
         mirror.looked()
-        step(mirror)
-        mirror.execute(data)
-        step(mirror)
+        assert mirror.settle() is change.copied, change
+        mirror.assert_equal("t")
+        mirror.execute(change.data)
+        assert not mirror.settle()
         mirror.assert_equal("t")
 
 
-def test_all_changes_between_two_deliveries(mirror: Mirror) -> None:
+@pytest.mark.parametrize("changes", [CHANGES.values(), FOLLOWED], ids=["all", "followed"])
+def test_all_changes_between_two_deliveries(mirror: Mirror, changes: Iterable[Change]) -> None:
     begun(mirror)
-    for statements in changes():
-        mirror.execute(*statements)
-    step(mirror)
+    for change in played(changes):
+        mirror.execute(change.ddl, change.data)
+        mirror.captured()  # it was looked at before the next one came
+    assert mirror.settle() is any(change.copied for change in changes)
     mirror.assert_equal("t")
 
 
 def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
     begun(mirror)
     mirror.stop_capture()
-    for statements in changes():
-        mirror.execute(*statements)
+    for change in played():
+        mirror.execute(change.ddl, change.data)
     mirror.capture()
-    step(mirror)
+    mirror.settle()
     mirror.assert_equal("t")
 
 
@@ -171,11 +192,11 @@ def test_a_type_whose_values_are_spelled_otherwise_from_now_on(mirror: Mirror, c
     (first,) = mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()")
     mirror.execute("ALTER TYPE mood ADD VALUE 'new' BEFORE 'good'", "INSERT INTO t VALUES (3, 'new', '{new}')")
     mirror.looked()
-    step(mirror)
+    mirror.settle()
     assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(first[0] + 1,)]  # and not copied again
     mirror.execute(change)
     mirror.looked()
-    step(mirror)
+    mirror.settle()
     texts = "SELECT id, m::text, ms::text[], p::text FROM {} ORDER BY id"
     assert mirror.ask(texts.format("lake.public.t")) == mirror.rows_of(texts.format("t"))
     mirror.execute("INSERT INTO t VALUES (4, 'bad')", "UPDATE t SET ms = '{bad}' WHERE id = 2")
@@ -193,14 +214,49 @@ def test_a_renamed_table_is_followed_into_another_schema(mirror: Mirror) -> None
     mirror.sync()
     assert mirror.ask("SELECT count(*) FROM lake.elsewhere.u") == [(10,)]
     assert mirror.ask("SELECT count(*) FROM lake.public.t AT (VERSION => 1)") == [(9,)]
-
-
-def test_a_table_that_is_to_stop_stops_and_the_others_go_on(mirror: Mirror) -> None:
-    mirror.execute(*START, "CREATE TABLE other (id int PRIMARY KEY)")
-    mirror.start({"table": "public.t", "schema_changes": "stop"}, "public.other")
-    mirror.execute("ALTER TABLE t ADD c int", "INSERT INTO t (id) VALUES (50)", "INSERT INTO other VALUES (1)")
+    mirror.execute("ALTER SCHEMA elsewhere RENAME TO there", "DELETE FROM there.u WHERE id = 30")
     mirror.sync()
+    assert mirror.ask("SELECT count(*) FROM lake.there.u") == [(9,)]
+    mirror.execute("ALTER SCHEMA there RENAME TO nowhere")  # and no data after it
+    mirror.looked()
+    mirror.sync()
+    assert mirror.ask("SELECT count(*) FROM lake.nowhere.u") == [(9,)]
+
+
+STOP = {"table": "public.t", "schema_changes": "stop"}
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE t ADD c int", "ALTER TABLE t ALTER b TYPE text"])
+def test_a_table_that_is_to_stop_stops_until_it_may_follow_and_the_others_go_on(mirror: Mirror, change: str) -> None:
+    mirror.execute(*START, "CREATE TABLE other (id int PRIMARY KEY)")
+    mirror.start(STOP, "public.other")
+    mirror.execute(change, "INSERT INTO t (id, a) VALUES (50, 'kept')", "INSERT INTO other VALUES (1)")
+    assert not mirror.settle()
     mirror.assert_equal("other")
-    (row,) = [row for row in mirror.m.state.tables("g") if row.source.name == "t"]
-    assert row.state == "ERRORED"
-    assert "`schema_changes` is `stop`" in (row.error or "")
+    assert of(mirror).state == "ERRORED"
+    assert "`schema_changes" in (of(mirror).error or "")
+    assert mirror.ask("SELECT count(*) FROM lake.public.t") == [(9,)]
+    mirror.reopen({**STOP, "schema_changes": "follow"}, "public.other")
+    retry_now(mirror)
+    mirror.settle()
+    mirror.assert_equal("t", "other")
+    assert of(mirror).state == "STREAMING"
+
+
+def retry_now(mirror: Mirror) -> None:
+    mirror.m.state.set_state("g", of(mirror).oid, "ERRORED", retry_at=datetime.now(UTC))
+    flow.retry(mirror.m)
+
+
+def test_a_table_that_stopped_goes_on_when_the_change_is_undone(mirror: Mirror) -> None:
+    mirror.execute(*START, "CREATE TABLE other (id int PRIMARY KEY)")
+    mirror.start(STOP, "public.other")
+    mirror.execute("ALTER TABLE t RENAME a TO word", "INSERT INTO t (id, word) VALUES (49, 'kept')")
+    mirror.sync()
+    assert of(mirror).state == "ERRORED"
+    mirror.execute("ALTER TABLE t RENAME word TO a", "INSERT INTO t (id, a) VALUES (50, 'kept')")
+    mirror.sync()  # the other table is past it
+    retry_now(mirror)
+    assert not mirror.settle()
+    mirror.assert_equal("t")
+    assert of(mirror).state == "STREAMING"

@@ -16,7 +16,7 @@ from typing import Any
 from headwater.state import TableRow
 from tests.mirror import Mirror
 
-__all__ = ["assert_carried"]
+__all__ = ["assert_carried", "assert_no_change_twice"]
 
 _LAST_MOMENT = "294247-01-10 04:00:54.775806"  # of DuckDB
 _INFINITE = "CASE WHEN isinf({0}) THEN CAST({0} AS VARCHAR) ELSE"
@@ -51,11 +51,19 @@ class Misfit:
 
 
 def assert_carried(mirror: Mirror) -> None:
-    """Every table but those with a history is in the lake as it is in the source, with its quarantine."""
+    """Every table is in the lake as it is in the source, with its quarantine; no change is in a history twice."""
     for row in mirror.m.state.tables("g"):
         assert row.state in ("CATCHUP", "STREAMING"), f"{row.source} is {row.state}: {row.error}"
         if row.options.mode == "mirror":
             _assert_table(mirror, row)
+        else:
+            assert_no_change_twice(mirror, row.lake.name)
+
+
+def assert_no_change_twice(mirror: Mirror, history: str) -> None:
+    changes = f"lake.public.{history} WHERE _op <> 'copy'"
+    ((all_of_them, different),) = mirror.ask(f"SELECT count(*), count(DISTINCT (_commit_lsn, _seq)) FROM {changes}")
+    assert all_of_them == different
 
 
 def _assert_table(mirror: Mirror, row: TableRow) -> None:

@@ -22,8 +22,7 @@ from soak.carried import HISTORY, Carried, create
 
 from headwater import flow
 from headwater.capture import Watch, run_capture
-from headwater.supervise.opening import mirroring, open_log, open_state
-from headwater.supervise.readying import make_ready
+from headwater.supervise.opening import open_log, open_state
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.conftest import new_database
 from tests.mirror import LOOK_EVERY, Mirror
@@ -65,14 +64,6 @@ class Disturbed(Mirror):
         else:
             self.capture()
 
-    def reopen(self) -> None:
-        """As a new `headwater run` begins."""
-        self.m.close()
-        self.m.state.close()
-        state = open_state(self.config)
-        make_ready(self.config, state)
-        self.m = mirroring(self.config, {}, state, "g", self.spark)
-
     def disturb(self) -> str:
         """Something or nothing; what it was."""
         chance, rows = self.chance.random(), self.chance.choice((1, 5, 50))
@@ -89,16 +80,15 @@ class Disturbed(Mirror):
             return f"copied {flow.copy(self.m)}"
         return ""
 
-    def settle(self) -> None:
-        """Everything committed so far is in the lake, by small deliveries, and what cannot follow is copied again."""
+    def settle(self) -> bool:
+        """By small deliveries."""
         if not self.captures:
             self.capture()
         self.looked()
         m, self.m = self.m, replace(self.m, max_rows=self.chance.choice((10, 100, 100_000)))
-        self.sync()
-        while flow.copy(self.m):
-            self.sync()
+        copied = super().settle()
         self.m = m
+        return copied
 
 
 @pytest.fixture
