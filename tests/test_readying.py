@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headwater.capture.published import ALTERED
 from headwater.capture.source import publication_tables
 from headwater.change import Lsn, TableName
 from headwater.checks import check
@@ -16,6 +17,8 @@ from headwater.config import Config
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.state import State, TableRow, connect
 from headwater.supervise.readying import make_ready
+
+WHOLE = "publish = 'insert, update, delete, truncate'"
 
 
 class Place:
@@ -69,6 +72,37 @@ def test_a_table_left_out_of_the_config_pauses_and_is_copied_again_when_it_comes
     assert (rows["a"].state, rows["b"].state) == ("STREAMING", "PAUSED")
     assert place.lists() == {"a": None}
     rows = place.ready("public.a", "public.b")
+    assert (rows["b"].state, rows["b"].resync) == ("PENDING", "it was left out of the config for a while")
+    assert rows["a"].resync is None
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        ["ALTER PUBLICATION headwater_shop DROP TABLE a"],
+        ["ALTER PUBLICATION headwater_shop DROP TABLE a", "ALTER PUBLICATION headwater_shop ADD TABLE a"],
+        ["ALTER PUBLICATION headwater_shop SET (publish = 'insert')"],
+        ["ALTER PUBLICATION headwater_shop SET (publish = '')", f"ALTER PUBLICATION headwater_shop SET ({WHOLE})"],
+        ["DROP PUBLICATION headwater_shop"],
+    ],
+    ids=["taken out", "taken out and put back", "sends less", "sent less", "dropped"],
+)
+def test_tables_whose_publication_was_altered_are_copied_again(place: Place, tampering: list[str]) -> None:
+    assert place.ready("public.a", "public.b")["a"].resync is None
+    place.run("ALTER TABLE a RENAME TO z", "ALTER TABLE z RENAME TO a", "CREATE TABLE c ()")
+    place.run("ALTER PUBLICATION headwater_shop ADD TABLE c")
+    assert place.ready("public.a", "public.b")["a"].resync is None
+    place.run(*tampering)
+    rows = place.ready("public.a", "public.b")
+    assert (rows["a"].state, rows["a"].resync) == ("PENDING", ALTERED)
+    assert rows["b"].resync == (None if "TABLE" in tampering[0] else ALTERED)
+    assert place.lists() == {"a": None, "b": None}
+
+
+def test_a_table_that_paused_before_its_copy_was_noted_is_copied_again(place: Place) -> None:
+    place.ready("public.a", "public.b", copied=False)
+    place.ready("public.a", copied=False)
+    rows = place.ready("public.a", "public.b", copied=False)
     assert (rows["b"].state, rows["b"].resync) == ("PENDING", "it was left out of the config for a while")
     assert rows["a"].resync is None
 

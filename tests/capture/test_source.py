@@ -9,6 +9,7 @@ import pytest
 from captured_group import Group
 
 from headwater.capture import Source, described, exported_snapshot
+from headwater.capture.published import places
 from headwater.capture.source import current, publication_tables, slot_of
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
@@ -90,6 +91,22 @@ def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
         asked = "SELECT pubviaroot, coalesce(to_jsonb(p)->>'pubgencols', 's') FROM pg_publication p"
         row = connection.execute(asked).fetchone()
     assert row == (True, "s")
+
+
+def test_a_publication_that_sends_less_is_set_right(group: Group) -> None:
+    run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+    one = [TableName("public", "one")]
+    with Source(group.url) as source, connect(group.url) as connection:
+        source.ensure_publication("p", one)
+        assert places(connection, "p")
+        for option in ("publish = 'insert'", "publish_via_partition_root = false"):
+            run(group.url, f"ALTER PUBLICATION p SET ({option})")
+            assert places(connection, "p") == {}
+            source.ensure_publication("p", one)
+            assert places(connection, "p")
+        run(group.url, "DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
+        with pytest.raises(ConfigError, match=r"was made anew: .* FOR ALL TABLES"):
+            source.ensure_publication("p", one)
 
 
 def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of_columns(group: Group) -> None:

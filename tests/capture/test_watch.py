@@ -13,7 +13,10 @@ from captured_group import Group
 
 from headwater import flow
 from headwater.capture import Source, Watch, first_look
+from headwater.capture.published import ALTERED, places
 from headwater.change import Lsn, TableName
+from headwater.errors import OperatorMustAct
+from headwater.state import connect
 
 
 class Watched:
@@ -170,6 +173,38 @@ def test_capture_does_not_go_on_without_its_watch(plain: Watched) -> None:
     other = Group.opened(group.url, group.folder)
     with closing(other.state), pytest.raises(ZeroDivisionError):
         flow.capture(group.url, other.state, other.log, stop, broken, look_every=0.01)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "ALTER PUBLICATION headwater_shop DROP TABLE t",
+        "ALTER PUBLICATION headwater_shop SET (publish = 'insert')",
+    ],
+)
+def test_a_publication_that_no_longer_sends_a_table_ends_capture(plain: Watched, tampering: str) -> None:
+    plain.watch.step()
+    plain.run(tampering)
+    with pytest.raises(OperatorMustAct, match=r"does not send all changes of public\.t") as told:
+        flow.capture(plain.group.url, plain.group.state, plain.group.log, threading.Event(), look_every=0.01)
+    row = plain.group.state.group("shop")
+    assert row is not None
+    assert row.error == str(told.value)
+
+
+def test_a_table_whose_place_in_the_publication_was_altered_is_copied_again(plain: Watched) -> None:
+    with connect(plain.group.url) as connection:
+        plain.group.state.note_published("shop", places(connection, "headwater_shop"))
+    plain.watch.step()
+    assert plain.resync("t") is None
+    plain.run("ALTER PUBLICATION headwater_shop DROP TABLE t", "ALTER PUBLICATION headwater_shop ADD TABLE t")
+    (before,) = plain.group.state.tables("shop")
+    plain.watch.step()
+    (after,) = plain.group.state.tables("shop")
+    assert (after.state, after.resync) == ("PENDING", ALTERED)
+    assert after.published != before.published
+    plain.run("DROP TABLE t")  # which takes it out, too
+    plain.watch.step()
 
 
 def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: Watched) -> None:

@@ -187,6 +187,7 @@ def test_column_lists_and_row_filters(mirror: Mirror) -> None:
     mirror.execute(
         "ALTER TABLE f REPLICA IDENTITY FULL", "ALTER PUBLICATION headwater_g SET TABLE t (id, v), f WHERE (v > 5)"
     )
+    mirror.looked()
     flow.copy(mirror.m)
     mirror.execute(
         "UPDATE t SET v = 'b', secret = 'u'", "UPDATE f SET v = v + 3", "INSERT INTO f VALUES (20, 1), (21, 9)"

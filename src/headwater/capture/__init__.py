@@ -3,12 +3,14 @@
 from headwater.capture.check import problems
 from headwater.capture.checktable import TableWish
 from headwater.capture.export import Exported, exported_snapshot
+from headwater.capture.published import ALTERED, places
 from headwater.capture.run import prepare, run_capture
 from headwater.capture.shapes import described, described_all, row_filter
 from headwater.capture.source import Source, current, object_name, oid_of
 from headwater.capture.watch import Watch, first_look
 
 __all__ = [
+    "ALTERED",
     "Exported",
     "Source",
     "TableWish",
@@ -20,6 +22,7 @@ __all__ = [
     "first_look",
     "object_name",
     "oid_of",
+    "places",
     "prepare",
     "problems",
     "row_filter",

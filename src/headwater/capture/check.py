@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from headwater.capture.checktable import TableWish, table_problems
+from headwater.capture.published import places
 from headwater.capture.source import (
     Source,
     check_slot,
@@ -152,13 +153,13 @@ def _slot(connection: Connection, group: str, row: GroupRow | None, database: st
 
 
 def _publication(connection: Connection, name: str, wanted: Mapping[int, TableName]) -> Iterator[HeadwaterError]:
-    published = publication_tables(connection, name)
-    if published is None or published.keys() == wanted.keys():
+    published, sent = publication_tables(connection, name), places(connection, name)
+    if published is None or sent.keys() == wanted.keys():
         return
     (mine,) = _row(connection, "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s", (name,))
     if not mine:
         names = dict(wanted) | {oid: each.table for oid, each in published.items()}
-        lacking = ", ".join(sorted(str(names[oid]) for oid in published.keys() ^ wanted.keys()))
+        lacking = ", ".join(sorted(str(names[oid]) for oid in sent.keys() ^ wanted.keys()))
         yield OperatorMustAct(
             f"publication {name!r} belongs to another role and differs from the config in: {lacking}",
             hint=f"ALTER PUBLICATION {name} OWNER TO the role of the source URL",

@@ -157,7 +157,7 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
     if published is None:
         raise OperatorMustAct(
             f"publication {row.publication!r} of group {group!r} is gone",
-            hint="the slot cannot be read without it: drop the slot too, and copy the tables again",
+            hint="start `headwater run` again: it makes it anew, and copies the tables again",
         )
     return row.captured_lsn
 

@@ -25,6 +25,7 @@ __all__ = [
     "object_name",
     "oid_of",
     "publication_tables",
+    "sends_all",
     "slot_gone",
     "slot_of",
     "strange_slot",
@@ -111,7 +112,7 @@ class Source:
     def ensure_publication(
         self, name: str, tables: Iterable[TableName] | Mapping[TableName, Collection[str] | None]
     ) -> None:
-        """Make the publication hold exactly these tables, of some only these columns; its row filters stay.
+        """Make the publication send all of exactly these tables, of some only these columns; its row filters stay.
 
         To be done before the slot is made.
         """
@@ -131,6 +132,7 @@ class Source:
         if have is None:
             self._create_publication(name, [_member(*each, None) for each in wanted.values()])
             return
+        self._send_all(name)
         # By OID: a table keeps its place when it is renamed.
         lists = {oid: frozenset(columns) if columns else None for oid, (_, columns) in wanted.items()}
         if lists == {oid: each.columns for oid, each in have.items()}:
@@ -145,12 +147,20 @@ class Source:
         self._alter(statement.format(sql.Identifier(name), sql.SQL(", ").join(members)))
 
     def _create_publication(self, name: str, members: list[sql.Composed]) -> None:
-        options = "publish_via_partition_root = true"
-        if self._connection.info.server_version >= GENERATED_SINCE:
-            options += ", publish_generated_columns = stored"
         tables = sql.SQL(" FOR TABLE {}").format(sql.SQL(", ").join(members)) if members else sql.SQL("")
         statement = sql.SQL("CREATE PUBLICATION {}{} WITH ({})")
-        self._alter(statement.format(sql.Identifier(name), tables, sql.SQL(options)))
+        self._alter(statement.format(sql.Identifier(name), tables, self._options()))
+
+    def _send_all(self, name: str) -> None:
+        right = f"SELECT {sends_all(self._connection)} FROM pg_publication p WHERE pubname = %s"
+        if self._connection.execute(right, (name,)).fetchone() != (True,):
+            self._alter(sql.SQL("ALTER PUBLICATION {} SET ({})").format(sql.Identifier(name), self._options()))
+
+    def _options(self) -> sql.SQL:
+        options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+        if self._connection.info.server_version >= GENERATED_SINCE:
+            options += ", publish_generated_columns = stored"
+        return sql.SQL(options)
 
     def _alter(self, statement: sql.Composed) -> None:
         try:
@@ -158,6 +168,9 @@ class Source:
         except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidColumnReference) as exc:
             text = str(exc).strip().split("\n")[0]
             raise ConfigError(f"the source refuses the list of columns: {text}", hint="run `headwater check`") from exc
+        except psycopg.errors.ObjectNotInPrerequisiteState as exc:
+            text = str(exc).strip().split("\n")[0]
+            raise ConfigError(f"a publication of ours was made anew: {text}", hint="drop it, and start again") from exc
 
     def ensure_slot(self, group: str, state: State) -> Lsn:
         """Create the group's slot, or adopt it if it is ours; return the position it stands at.
@@ -255,6 +268,12 @@ class Published:
     table: TableName
     columns: frozenset[str] | None
     row_filter: str | None
+
+
+def sends_all(connection: Connection) -> str:
+    """The condition, in SQL, that publication `p` sends all that is done to its tables, under the roots' names."""
+    condition = "p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot"
+    return condition + (" AND p.pubgencols = 's'" if connection.info.server_version >= GENERATED_SINCE else "")
 
 
 def publication_tables(connection: Connection, name: str) -> dict[int, Published] | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 import psycopg
 
 from headwater.capture.partitions import Seen, members, troubles
+from headwater.capture.published import PublicationAltered, look_at_publication
 from headwater.capture.shapes import carried, described_all
 from headwater.capture.source import object_name
 from headwater.capture.spellings import Spellings, respelled, spellings
@@ -106,6 +107,8 @@ class Watch(threading.Thread):
             try:
                 self._also()
                 self.step()
+            except PublicationAltered:
+                raise
             except (HeadwaterError, psycopg.Error) as error:
                 self._disconnect()
                 _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
@@ -122,6 +125,7 @@ class Watch(threading.Thread):
             self._connection = connect(self._url, application_name="headwater watch")
         with translated(self._url):
             if self._pending is None:
+                look_at_publication(self._connection, self._state, self._group)
                 oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
                 look = _look(self._connection, self._log, self._group, oids)
                 if not self._news(look):

@@ -53,6 +53,7 @@ MIGRATIONS = (
         resync text, -- why the table is to be copied again; null: it is not
         resync_lsn pg_lsn NOT NULL DEFAULT '0/0', -- a copy that shows an earlier position does not do
         partitions jsonb, -- of a partitioned table: what was below it at the last look
+        published text, -- what marks its place in the publication, as `run` left it
         spellings jsonb NOT NULL DEFAULT '{}', -- of its enums and composite types, at the last look
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)

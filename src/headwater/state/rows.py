@@ -91,6 +91,7 @@ class TableRow:
     options: TableOptions
     quarantined: int
     resync: str | None  # why it is to be copied again
+    published: str | None  # what marks its place in the publication
     updated_at: datetime
 
 

@@ -30,7 +30,7 @@ _GROUP = (
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
     " copy_total, inserted, updated, deleted, error, failures, retry_at, configured_schema, configured_table, options,"
-    " quarantined, resync, updated_at FROM headwater.tables"
+    " quarantined, resync, published, updated_at FROM headwater.tables"
 )
 _FENCE = (
     'SELECT id, group_name AS "group", lsn, reached_snapshot, reached_lsn, created_at, expires_at FROM headwater.fences'
@@ -249,6 +249,17 @@ class State:
 
         self._session.run(work)
 
+    def note_published(self, group: str, found: Mapping[int, str]) -> None:
+        """Keep what marks each table's place in the publication."""
+
+        def work(connection: Connection) -> None:
+            connection.cursor().executemany(
+                "UPDATE headwater.tables SET published = %s WHERE group_name = %s AND source_oid = %s",
+                [(mark, group, oid) for oid, mark in found.items()],
+            )
+
+        self._session.run(work)
+
     def note_partitions(self, group: str, found: Mapping[int, Partitions]) -> None:
         """Keep what a look at the source's catalog has seen, by table."""
 
@@ -376,7 +387,7 @@ class State:
 
 def _table(row: tuple[Any, ...]) -> TableRow:
     group, oid, *names = row[:6]
-    *life, schema, name, options, quarantined, resync, updated_at = row[6:]
+    *life, schema, name, options, quarantined, resync, published, updated_at = row[6:]
     named = TableName(*names[:2]), TableName(*names[2:])
     wanted = TableName(schema, name), TableOptions(**options)
-    return TableRow(group, oid, *named, *life, *wanted, quarantined, resync, updated_at)  # type: ignore[call-arg]
+    return TableRow(group, oid, *named, *life, *wanted, quarantined, resync, published, updated_at)  # type: ignore[call-arg]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from headwater.capture import TableWish, current, described, first_look, object_name, prepare
+from headwater.capture import ALTERED, TableWish, current, described, first_look, object_name, places, prepare
 from headwater.change import TableName
 from headwater.config import Config, Table
 from headwater.errors import ConfigError
@@ -29,6 +29,7 @@ class _Found:
     name: TableName
     columns: tuple[str, ...] | None
     row: TableRow | None  # what the state has of it
+    place: str | None  # what marks its place in the publication
 
 
 def make_ready(config: Config, state: State) -> None:
@@ -36,7 +37,8 @@ def make_ready(config: Config, state: State) -> None:
     for name, group in config.groups.items():
         rows = state.tables(name)
         with closing(connect(config.source)) as connection, translated(config.source):
-            found = [_find(connection, entry, rows) for entry in group.tables]
+            marks = places(connection, object_name(name))
+            found = [_find(connection, entry, rows, marks) for entry in group.tables]
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in found}
         for each in found:
             _refuse_another_mode(each)
@@ -50,6 +52,8 @@ def make_ready(config: Config, state: State) -> None:
             state.ensure_table(name, each.oid, each.name, each.entry.target, each.entry.table, _options(each.entry))
             if each.row is not None and each.row.state == "PAUSED":
                 state.set_state(name, each.oid, "PENDING")
+        with closing(connect(config.source)) as connection, translated(config.source):
+            state.note_published(name, places(connection, object_name(name)))
         first_look(config.source, state, open_log(config, state, name), name)
 
 
@@ -76,13 +80,13 @@ def _known(entry: Table, rows: list[TableRow]) -> TableRow | None:
     return None
 
 
-def _find(connection: Connection, entry: Table, rows: list[TableRow]) -> _Found:
+def _find(connection: Connection, entry: Table, rows: list[TableRow], marks: Mapping[int, str]) -> _Found:
     known = _known(entry, rows)
     oid, name = current(connection, entry.table, known.oid if known else None)
     if name != entry.table:
         logger.warning("table %s is called %s in the source now: write that in the config", entry.table, name)
     row = next((row for row in rows if row.oid == oid), None)
-    return _Found(entry, oid, name, _listed(connection, entry, oid), row)
+    return _Found(entry, oid, name, _listed(connection, entry, oid), row, marks.get(oid))
 
 
 def _listed(connection: Connection, entry: Table, oid: int) -> tuple[str, ...] | None:
@@ -99,10 +103,15 @@ def _listed(connection: Connection, entry: Table, oid: int) -> tuple[str, ...] |
 def _reasons(connection: Connection, publication: str, found: _Found) -> Iterator[str]:
     """Why a table that was mirrored before must be copied again."""
     row = found.row
-    if row is None or row.position is None:
+    if row is None:
         return
+    # Copied or not, as far as the state knows: the lake may have a copy that was not noted before a crash.
     if row.state == "PAUSED":
         yield "it was left out of the config for a while"
+    elif row.published not in (None, found.place):
+        yield ALTERED
+    if row.position is None:
+        return
     if row.options.types != found.entry.types:
         yield "the config asks for other types"
     sent = {column.name for column in described(connection, found.oid, publication).columns}
