@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 from tests.typed_columns import relation_of
 
+from headwater.capture import TableWish, problems
 from headwater.capture.copy import Range, balanced, ranges, read_expressions, read_range
 from headwater.change import Relation, TableName
 from headwater.decode import TEXT_SETTINGS, Bad, decode
@@ -408,6 +409,35 @@ def test_a_table_rewritten_since_the_snapshot_is_never_read_as_empty(
             conn.execute(statement)
         with pytest.raises(TableError, match=r"public\.t was rewritten or renamed"):
             list(read_range(database, name, relation, part, natural(relation)))
+
+
+def test_rows_that_row_level_security_hides_are_never_left_out(database: str, conn: psycopg.Connection) -> None:
+    conn.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 3) g")
+    relation = relation_of(conn, "public", "t")
+    for statement in (
+        "CREATE ROLE owner LOGIN",
+        "GRANT USAGE ON SCHEMA public TO owner",
+        "ALTER TABLE t OWNER TO owner",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON t USING (id = 1)",
+    ):
+        conn.execute(statement)
+    owner = database.replace("postgres@", "owner@")
+    (part,) = ranges(conn, relation.oid, 10)
+    try:
+        assert copied(owner, relation)["id"].to_pylist() == [1, 2, 3]
+        conn.execute("ALTER TABLE t FORCE ROW LEVEL SECURITY")
+        assert copied(database, relation)["id"].to_pylist() == [1, 2, 3]
+        with snapshot(owner) as name, pytest.raises(TableError, match="row-level security"):
+            list(read_range(owner, name, relation, part, natural(relation)))
+        told = problems(owner, {"g": [TableWish(relation.table, append_only=True)]})
+        assert (told[-1].message, told[-1].hint) == (
+            "table 'public.t' hides rows from role 'owner' by row level security",
+            'ALTER TABLE public.t NO FORCE ROW LEVEL SECURITY, or ALTER ROLE "owner" BYPASSRLS',
+        )
+    finally:
+        for statement in ("DROP OWNED BY owner", "DROP ROLE owner"):
+            conn.execute(statement)
 
 
 def test_another_encoding_is_read_as_utf8(postgres: EmbeddedPostgres, database: str) -> None:

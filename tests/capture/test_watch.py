@@ -13,10 +13,11 @@ from captured_group import Group
 
 from headwater import flow
 from headwater.capture import Source, Watch, first_look
+from headwater.capture.partitions import Seen, troubles
 from headwater.capture.published import ALTERED, places
 from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
-from headwater.state import connect
+from headwater.state import Member, Partitions, connect
 
 
 class Watched:
@@ -302,6 +303,18 @@ def test_what_moves_rows_unseen_has_the_table_copied_again(parted: Watched, case
     parted.run(*statements)
     parted.look()
     assert parted.resync("r") == reason
+
+
+def test_a_partition_that_may_not_be_looked_into_is_taken_to_have_rows(parted: Watched) -> None:
+    parted.run("CREATE ROLE blind LOGIN")
+    before = Partitions(Lsn(0), 0, {2: Member(7, 5)})
+    now = {1: Seen(TableName("public", "r1"), 1, 5, 0, False), 2: Seen(TableName("public", "r2a"), 8, 5, 0, False)}
+    try:
+        with connect(parted.group.url.replace("postgres@", "blind@")) as blind:
+            told = list(troubles(blind, before, now, truncated=False))
+    finally:
+        parted.run("DROP ROLE blind")
+    assert told == ["partition public.r1 was attached with rows", "partition public.r2a was truncated"]
 
 
 def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> None:

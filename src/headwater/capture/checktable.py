@@ -69,10 +69,28 @@ def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterato
             f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
             hint=f"make the role of the source URL a member of the owner of {table}",
         )
+    yield from _hidden(connection, relation)
     if not wish.append_only:
         yield from _identity(connection, relation)
         yield from _partitions(connection, relation)
     yield from _columns(connection, wish, relation)
+
+
+def _hidden(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:
+    """Of a partitioned table the leaves are read, so theirs are the policies that count."""
+    rows = connection.execute(
+        "SELECT current_user::text, n.nspname::text, c.relname::text"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid IN (SELECT %(oid)s UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass))"
+        " AND c.relkind = 'r' AND row_security_active(c.oid) ORDER BY 2, 3",
+        {"oid": relation.oid},
+    ).fetchall()
+    for user, *name in rows:
+        table = TableName(*name)
+        yield OperatorMustAct(
+            f"table {str(table)!r} hides rows from role {user!r} by row level security",
+            hint=f'ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY, or ALTER ROLE "{user}" BYPASSRLS',
+        )
 
 
 def _identity(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:
