@@ -32,7 +32,8 @@ def check(config: Config, env: Mapping[str, str]) -> list[HeadwaterError]:
     else:
         with suppress(HeadwaterError):  # the source's own check will say why
             known = _known(config)
-    found += source_problems(config.source, wishes(config, known.tables), known.groups)
+    asked = (lambda: _known(config).groups) if known.groups else dict
+    found += source_problems(config.source, wishes(config, known.tables), asked)
     _try(found, lambda: _log_writable(config.log))
     for group in {group.lake: name for name, group in config.groups.items()}.values():
         if config.groups[group].lake in config.ducklakes:

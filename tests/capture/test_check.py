@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from captured_group import Group
 
 from headwater.capture import TableWish, problems
+from headwater.capture.source import slot_of
 from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
-from headwater.state import GroupRow
+from headwater.state import GroupRow, connect
 from headwater.testing.postgres import EmbeddedPostgres
 
 
@@ -24,7 +26,7 @@ def run(url: str, *statements: str) -> None:
 OR_NEVER = " or `append_only: true` in the config, if its rows never change"
 
 
-def found(url: str, *tables: str, known: dict[str, GroupRow] | None = None) -> list[HeadwaterError]:
+def found(url: str, *tables: str, known: Callable[[], dict[str, GroupRow]] = dict) -> list[HeadwaterError]:
     return problems(url, {"shop": [TableWish(TableName.parse(table)) for table in tables]}, known)
 
 
@@ -34,8 +36,8 @@ def wished(url: str, **wish: Any) -> list[tuple[str, str]]:
     ]
 
 
-def known(group: Group) -> dict[str, GroupRow]:
-    return {row.name: row for row in group.state.groups()}
+def known(group: Group) -> Callable[[], dict[str, GroupRow]]:
+    return lambda: {row.name: row for row in group.state.groups()}
 
 
 def test_a_good_source_has_no_problems_before_and_after_it_is_prepared(group: Group) -> None:
@@ -45,6 +47,24 @@ def test_a_good_source_has_no_problems_before_and_after_it_is_prepared(group: Gr
     assert found(group.url, "orders", known=known(group)) == []
     with group.capturing():
         assert found(group.url, "orders", known=known(group)) == []
+
+
+def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Group) -> None:
+    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    group.prepare("orders")
+
+    def while_capture_goes_on() -> dict[str, GroupRow]:
+        rows = known(group)()
+        run(group.url, "INSERT INTO orders VALUES (1)")
+        group.settle()
+        with connect(group.url) as connection:
+            while (slot := slot_of(connection, "headwater_shop")) and slot.confirmed_lsn == rows["shop"].captured_lsn:
+                time.sleep(0.01)
+        return rows
+
+    with group.capturing():
+        group.settle()
+        assert found(group.url, "orders", known=while_capture_goes_on) == []
 
 
 def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(group: Group) -> None:

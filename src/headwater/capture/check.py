@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from headwater.capture.checktable import TableWish, table_problems
 from headwater.capture.published import places
 from headwater.capture.source import (
+    Identity,
+    Slot,
     Source,
     check_slot,
     current,
@@ -32,12 +34,15 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S"
 
 
 def problems(
-    url: str, groups: Mapping[str, Iterable[TableWish]], known: Mapping[str, GroupRow] | None = None
+    url: str, groups: Mapping[str, Iterable[TableWish]], known: Callable[[], Mapping[str, GroupRow]] = dict
 ) -> list[HeadwaterError]:
-    """All problems of a source with these groups' tables. `known` is what the state has of the groups, if anything."""
+    """All problems of a source with these groups' tables. `known` tells what the state has of the groups."""
     try:
         with closing(connect(url, application_name="headwater check")) as connection, translated(url):
-            return [*_server(connection, url, groups), *_groups(connection, url, groups, known or {})]
+            # Slots before what is known of them: a capture that runs meanwhile notes a position, then moves its slot.
+            slots = {group: slot_of(connection, object_name(group)) for group in groups}
+            rows = known()
+            return [*_server(connection, url, groups), *_tables(connection, groups), *_slots(url, slots, rows)]
     except HeadwaterError as exc:
         return [exc]
 
@@ -95,11 +100,7 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
         )
 
 
-def _groups(
-    connection: Connection, url: str, groups: Mapping[str, Iterable[TableWish]], known: Mapping[str, GroupRow]
-) -> Iterator[HeadwaterError]:
-    with Source(url) as source:
-        identity = source.identify()
+def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -> Iterator[HeadwaterError]:
     for group, tables in groups.items():
         found = [(wish, *_found(connection, wish)) for wish in tables]
         for wish, oid, problem in found:
@@ -108,11 +109,6 @@ def _groups(
             else:
                 yield from table_problems(connection, wish, oid)
         yield from _publication(connection, object_name(group), {oid: wish.table for wish, oid, _ in found if oid})
-        row = known.get(group)
-        if row is not None and row.source_id != identity.source_id:
-            yield strange_source(row, identity)
-            continue
-        yield from _slot(connection, group, row, identity.database)
 
 
 def _found(connection: Connection, wish: TableWish) -> tuple[int | None, HeadwaterError | None]:
@@ -135,19 +131,26 @@ def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | No
     return ConfigError(f"{str(table)!r} is {_KINDS.get(row[0], 'no table')}", hint="name the table behind it instead")
 
 
-def _slot(connection: Connection, group: str, row: GroupRow | None, database: str) -> Iterator[HeadwaterError]:
-    name = object_name(group)
-    slot = slot_of(connection, name)
-    captured = row.captured_lsn if row is not None else None
+def _slots(url: str, slots: Mapping[str, Slot | None], known: Mapping[str, GroupRow]) -> Iterator[HeadwaterError]:
+    with Source(url) as source:
+        identity = source.identify()
+    for group, slot in slots.items():
+        yield from _slot(identity, group, slot, known.get(group))
+
+
+def _slot(identity: Identity, group: str, slot: Slot | None, row: GroupRow | None) -> Iterator[HeadwaterError]:
+    if row is not None and row.source_id != identity.source_id:
+        yield strange_source(row, identity)
+        return
     if slot is None:
-        if row is not None and captured is not None:
+        if row is not None and row.captured_lsn is not None:
             yield slot_gone(row)
         return
     if row is None or not row.slot_requested:
-        yield strange_slot(name, group)
+        yield strange_slot(slot.name, group)
         return
     try:
-        check_slot(slot, database, captured)
+        check_slot(slot, identity.database, row.captured_lsn)
     except OperatorMustAct as exc:
         yield exc
 

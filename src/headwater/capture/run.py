@@ -141,6 +141,10 @@ class _Session:
 
 def _checked(source_url: str, state: State, group: str) -> Lsn:
     """Where to go on, after making sure that source and slot are still the ones we know."""
+    with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
+        slot = slot_of(connection, object_name(group))
+        published = publication_tables(connection, object_name(group))
+    # After the slot: a predecessor that still runs notes a position, then moves the slot there.
     row = state.group(group)
     if row is None or row.captured_lsn is None:
         raise OperatorMustAct(f"group {group!r} has no slot yet", hint="run `headwater run`, which makes it")
@@ -148,9 +152,6 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
         identity = source.identify()
     if identity.source_id != row.source_id:
         raise strange_source(row, identity)
-    with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
-        slot = slot_of(connection, row.slot)
-        published = publication_tables(connection, row.publication)
     if slot is None:
         raise slot_gone(row)
     check_slot(slot, identity.database, row.captured_lsn)

@@ -177,10 +177,11 @@ class Source:
 
         The group must be in the state. A slot that somebody else made is refused, one that is gone is SlotLost.
         """
-        row = state.group(group)
-        assert row is not None, "ensure_group first"
         with translated(self._url):
-            slot = slot_of(self._connection, row.slot)
+            # The slot first: a capture that runs still notes a position, then moves the slot there.
+            slot = slot_of(self._connection, object_name(group))
+            row = state.group(group)
+            assert row is not None, "ensure_group first"
             if slot is None and row.captured_lsn is not None:
                 raise slot_gone(row)
             if slot is not None and not row.slot_requested:
