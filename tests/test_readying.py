@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from headwater.config import Config
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.state import State, TableRow, connect
 from headwater.supervise.readying import make_ready
+from headwater.supervise.running import ready
 
 WHOLE = "publish = 'insert, update, delete, truncate'"
 
@@ -144,6 +149,32 @@ def test_a_renamed_table_is_still_found_by_its_name_in_the_config(
     new = place.ready("{table: public.z, as: public.z2}", copied=False)
     assert [row.lake.name for row in place.state.tables("shop")].count("z2") == 1
     assert new
+
+
+def test_a_delivery_that_outlived_its_run_is_waited_for(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    config, stop, found = place.config("public.a"), threading.Event(), list[bool]()
+    with place.state.lock("deliver:shop"):
+        waiting = threading.Thread(target=lambda: found.append(ready(config, place.state, stop)))
+        waiting.start()
+        while "another headwater holds the lock 'deliver:shop'" not in caplog.text:
+            assert waiting.is_alive()
+            time.sleep(0.01)
+        assert place.rows() == {}
+    waiting.join()
+    assert found == [True]
+    assert list(place.rows()) == ["a"]
+    with place.state.lock("deliver:shop"):
+        stop.set()
+        assert not ready(config, place.state, stop)
+
+
+def test_a_child_that_does_not_stop_when_its_parent_is_gone_is_ended() -> None:
+    program = (
+        "import threading, time; from headwater.supervise.children import parent_gone;"
+        " parent_gone(threading.Event(), 0.1); time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=30, check=False)
+    assert done.returncode == 3
 
 
 def test_how_tables_look_is_noted_before_they_are_copied(place: Place) -> None:

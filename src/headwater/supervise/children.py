@@ -119,12 +119,18 @@ def stop_all(stages: Sequence[Sequence[Child]]) -> None:
             child.wait(time.monotonic() + child.grace)
 
 
-def parent_gone(stop: threading.Event) -> None:
-    """In a child: set `stop` when the supervisor is gone, however it went."""
+def parent_gone(stop: threading.Event, grace: float) -> None:
+    """In a child: set `stop` when the supervisor is gone, however it went; who has not ended after `grace` is killed.
+
+    As the supervisor would do: the next one waits for it.
+    """
 
     def wait() -> None:
         while os.read(0, 1):
             pass
         stop.set()
+        time.sleep(grace)
+        logger.error("the supervisor is gone, and this did not stop in time: it ends now")
+        os._exit(3)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

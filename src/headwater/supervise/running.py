@@ -20,11 +20,11 @@ from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
 
-__all__ = ["capture_child", "deliver_child", "run", "stopped_by_signals"]
+__all__ = ["capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
 logger = logging.getLogger(__name__)
 
-CAPTURE_GRACE = 15.0
+CAPTURE_GRACE, DELIVERY_GRACE = 15.0, DRAIN_SECONDS + 15
 FENCE_TTL = 7 * 24 * 3600.0
 
 
@@ -32,7 +32,8 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
         alone = [held.enter_context(state.lock(f"run:{name}")) for name in config.groups]
-        make_ready(config, state)
+        if not ready(config, state, stop):
+            return 0
         arrived = _caught_up(config, state) if until_caught_up else lambda: False
 
         def done() -> bool:
@@ -45,15 +46,27 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
 
         common = ["-c", str(file), "--log-format", log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
-        delivery = Child(
-            "delivery", [*common, "_deliver", *(["--all-needed"] if until_caught_up else [])], DRAIN_SECONDS + 15
-        )
+        needed = ["--all-needed"] if until_caught_up else []
+        delivery = Child("delivery", [*common, "_deliver", *needed], DELIVERY_GRACE)
         try:
             code = watch([captures, [delivery]], stop, done, all_needed=until_caught_up)
         finally:
             logger.info("stopping: capture first, then delivery drains what is staged")
             stop_all([captures, [delivery]])
         return code or int(until_caught_up and _errored(config, state))
+
+
+def ready(config: Config, state: State, stop: threading.Event) -> bool:
+    """Make everything what the config says, once nobody delivers any more; False if told to stop before that.
+
+    A delivery that outlived its `run` would go by the old config and the new state at once.
+    """
+    with ExitStack() as alone:
+        for name in config.groups:
+            if alone.enter_context(when_free(state, f"deliver:{name}", stop)) is None:
+                return False
+        make_ready(config, state)
+        return True
 
 
 def _errored(config: Config, state: State) -> bool:
@@ -96,7 +109,7 @@ def _shape_waits(state: State, group: str) -> bool:
 def capture_child(config: Config, group: str) -> int:
     """The body of a capture process."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop:
-        parent_gone(stop)
+        parent_gone(stop, CAPTURE_GRACE)
         with when_free(state, f"capture:{group}", stop) as lock:
             if lock is not None:
                 flow.capture(config.source, state, open_log(config, state, group), stop, lock.keep)
@@ -106,7 +119,7 @@ def capture_child(config: Config, group: str) -> int:
 def deliver_child(config: Config, env: Mapping[str, str], *, all_needed: bool) -> int:
     """The body of the delivery process."""
     with stopped_by_signals() as stop:
-        parent_gone(stop)
+        parent_gone(stop, DELIVERY_GRACE)
         return deliver_forever(config, env, stop, all_needed=all_needed)
 
 
