@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from captured_group import Group
 from headwater.capture.pending import has_pending_changes
 from headwater.capture.source import slot_of
 from headwater.change import Lsn
-from headwater.errors import OperatorMustAct, SlotLost
+from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import State, connect
 from headwater.state.connect import Connection
 from headwater.testing.postgres import EmbeddedPostgres
@@ -304,6 +305,20 @@ def test_a_dropped_publication_is_told(group: Group) -> None:
     run(group.url, "DROP PUBLICATION headwater_shop")
     with pytest.raises(OperatorMustAct, match="publication 'headwater_shop'"), group.capturing():
         _until(lambda: _error(group) is not None)
+
+
+def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
+    orders(group)
+    run(group.url, "CREATE ROLE reader LOGIN SUPERUSER")
+    reader = replace(group, url=group.url.replace("postgres@", "reader@"))
+    reader.prepare("orders")
+    run(group.url, "ALTER ROLE reader NOLOGIN")
+    try:
+        with pytest.raises(ConfigError, match="not permitted to log in"), reader.capturing():
+            _until(lambda: _error(group) is not None)
+    finally:
+        run(group.url, "DROP OWNED BY reader", "DROP ROLE reader")
+    assert "hint: correct user, password or database in the URL" in str(_error(group))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from headwater.capture.staging import Staging
 from headwater.capture.wire import QueryFailed, Replication
 from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
-from headwater.errors import OperatorMustAct, SlotLost, Unreachable
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.state import State
 from headwater.state.connect import connect, translated
 
@@ -59,7 +59,7 @@ def run_capture(
     """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
 
     Another reader of the slot has `predecessor` seconds to end before it counts as an error.
-    What is unreachable is tried again for ever; OperatorMustAct is noted in the state and raised.
+    What is unreachable is tried again for ever; OperatorMustAct and ConfigError are noted in the state and raised.
     """
     wait = _BACKOFF[0]
     session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor)
@@ -74,15 +74,15 @@ def run_capture(
             _logger.warning("capture of group %r waits %.1f s: %s", group, wait, exc.message)
             stop.wait(wait)
             wait = min(wait * 2, _BACKOFF[1])
-        except OperatorMustAct as exc:
+        except (OperatorMustAct, ConfigError) as exc:
             if session.in_progress and isinstance(exc, QueryFailed) and exc.sqlstate.startswith(_INTERNAL):
                 # PostgreSQL 16 and 18 cannot decode every transaction before its end: one that rolls back ALTER TABLE
                 # to a savepoint and then alters the same table again ends in "could not map filenumber".
                 _logger.warning("group %r: %s; transactions are now read after their commit", group, exc.message)
                 session = replace(session, in_progress=False)
                 continue
-            with suppress(Unreachable):
-                state.record_error(group, "capture", exc.message)
+            with suppress(HeadwaterError):  # it may be the state's server that refuses us
+                state.record_error(group, "capture", str(exc))
             raise
 
 
