@@ -20,6 +20,8 @@ from headwater.checks import check
 from headwater.config import Config
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.state import State, TableRow, connect
+from headwater.status import open_status
+from headwater.statusview import show
 from headwater.supervise.readying import make_ready
 from headwater.supervise.running import ready
 
@@ -40,10 +42,10 @@ class Place:
             for statement in statements:
                 connection.execute(statement)
 
-    def config(self, *tables: str) -> Config:
+    def config(self, *tables: str, group: str = "shop") -> Config:
         file = self.folder / "headwater.yaml"
         lake = "{ducklake: 'sqlite:///lake.sqlite', data_path: ./lake}"
-        groups = f"{{shop: {{tables: [{', '.join(tables)}]}}}}"
+        groups = f"{{{group}: {{tables: [{', '.join(tables)}]}}}}"
         file.write_text(f"source: {self.url}\nlog: ./log\nlakes: {{main: {lake}}}\ngroups: {groups}\n")
         return Config.load(file, {})
 
@@ -175,6 +177,27 @@ def test_a_child_that_does_not_stop_when_its_parent_is_gone_is_ended() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=30, check=False)
     assert done.returncode == 3
+
+
+def test_the_slot_of_a_group_that_left_the_config_is_told(
+    place: Place, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.ready("public.a")
+    assert check(place.config("public.a"), {}) == []
+    assert caplog.text == ""
+    other = place.config("public.b", group="other")
+    assert check(other, {}) == []
+    told = "group 'shop' is not in the config, and its slot 'headwater_shop' keeps "
+    drop = "SELECT pg_drop_replication_slot('headwater_shop')"
+    assert told in caplog.text
+    assert drop in caplog.text
+    with open_status(other) as ask:
+        assert show(ask, as_json=False, watch=False)
+        text = capsys.readouterr().out
+        assert told in text
+        assert drop in text
+        place.run(drop)
+        assert ask().leftovers == ()
 
 
 def test_how_tables_look_is_noted_before_they_are_copied(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
@@ -12,10 +13,13 @@ from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.files import check_writable
 from headwater.state import GroupRow, State, TableRow
+from headwater.state.leftover import leftovers
 from headwater.supervise.opening import open_group_lake
 from headwater.supervise.readying import wishes
 
 __all__ = ["check"]
+
+logger = logging.getLogger(__name__)
 
 
 def check(config: Config, env: Mapping[str, str]) -> list[HeadwaterError]:
@@ -34,6 +38,9 @@ def check(config: Config, env: Mapping[str, str]) -> list[HeadwaterError]:
             known = _known(config)
     asked = (lambda: _known(config).groups) if known.groups else dict
     found += source_problems(config.source, wishes(config, known.tables), asked)
+    if known.groups:
+        with suppress(HeadwaterError):  # told above
+            _warn_of_leftovers(config)
     _try(found, lambda: _log_writable(config.log))
     for group in {group.lake: name for name, group in config.groups.items()}.values():
         if config.groups[group].lake in config.ducklakes:
@@ -58,6 +65,12 @@ def _known(config: Config) -> _Known:
             return _Known({}, {})  # a first run: there is no state yet
         groups = {row.name: row for row in state.groups()}
         return _Known(groups, {name: state.tables(name) for name in groups})
+
+
+def _warn_of_leftovers(config: Config) -> None:
+    with closing(State.connect(config.source)) as source, closing(State.connect(config.state_url)) as state:
+        for each in leftovers(source, state, config.groups):
+            logger.warning("%s", each)
 
 
 def _log_writable(path: str) -> None:

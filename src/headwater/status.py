@@ -11,6 +11,7 @@ from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.state import State, TableRow
+from headwater.state.leftover import Leftover, leftovers
 
 __all__ = ["GroupStatus", "Status", "TableStatus", "open_status", "status"]
 
@@ -63,6 +64,7 @@ class GroupStatus:
 class Status:
     source_lsn: str
     groups: tuple[GroupStatus, ...]
+    leftovers: tuple[Leftover, ...]  # slots of groups that are not in the config
 
     @property
     def healthy(self) -> bool:
@@ -124,7 +126,7 @@ def status(config: Config, source: State, state: State) -> Status:
                 tuple(_table(each, group.lake) for each in state.tables(name)),
             )
         )
-    return Status(lsn, tuple(groups))
+    return Status(lsn, tuple(groups), leftovers(source, state, config.groups))
 
 
 def _table(row: TableRow, lake: str) -> TableStatus:

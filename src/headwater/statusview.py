@@ -63,6 +63,8 @@ def _print(status: Status, console: Console) -> None:
         print(_headline(group), file=console.file)
         if group.tables:
             print(render.as_text(_TABLE, _rows(group)), file=console.file)
+    for each in status.leftovers:
+        print(each, file=console.file)
 
 
 def _rendered(status: Status) -> RenderableType:
@@ -74,6 +76,7 @@ def _rendered(status: Status) -> RenderableType:
         for row in _rows(group):
             table.add_row(*(Text(str(cell), style=_STYLES.get(str(cell), "")) for cell in row))
         parts.append(table)
+    parts += [Text(str(each), style="yellow") for each in status.leftovers]
     return Group(*parts) if parts else Text("no group has run yet")
 
 
