@@ -149,7 +149,7 @@ def test_an_unknown_key_is_named_with_a_suggestion(
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("source: postgresql://app@db/shop", "", "source: missing"),
+        ("source: postgresql://app@db/shop", "", "source: missing\nhint: write `source:` there"),
         ("source: postgresql", "source: mysql", "source: not a PostgreSQL URL: 'mysql://***@db/shop'"),
         ("app@db/shop", "app@db/shop?nonsense=1", "source: not a libpq URL"),
         ("log: ./log", "log: gs://bucket", "log: neither a folder nor an s3:// place: 'gs://bucket'"),

@@ -145,7 +145,9 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             return document.problem(where, f"unknown key {name!r}", hint)
         case "missing":
-            return document.problem(where, "missing")
+            return document.problem(
+                where, "missing", f"write `{name}:` there; `headwater config schema` has what it may be"
+            )
         case "value_error":
             return document.problem(where, redact(str(found["ctx"]["error"])))
         case "model_type" | "dict_type" | "model_attributes_type":

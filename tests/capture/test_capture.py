@@ -307,6 +307,25 @@ def test_a_dropped_publication_is_told(group: Group) -> None:
         _until(lambda: _error(group) is not None)
 
 
+def test_changes_from_a_time_without_the_publication_are_read_over_or_end_capture_with_the_next_move(
+    group: Group,
+) -> None:
+    orders(group)
+    group.prepare("orders")
+    run(group.url, "DROP PUBLICATION headwater_shop", "INSERT INTO orders VALUES (1)")
+    group.prepare("orders")
+    with connect(group.url) as connection:
+        reads_over = connection.info.server_version >= 180000
+    if reads_over:
+        with group.capturing():
+            group.settle()
+        assert group.rows() == []
+        return
+    with pytest.raises(OperatorMustAct, match="does not exist") as told, group.capturing():
+        _until(lambda: _error(group) is not None)
+    assert "give the group another name in the config" in told.value.hint
+
+
 def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
     orders(group)
     run(group.url, "CREATE ROLE reader LOGIN SUPERUSER")

@@ -13,6 +13,7 @@ from typing import Any
 from headwater.capture.catalog import Catalog
 from headwater.capture.slot import ROLL_BYTES, Stream
 from headwater.capture.source import (
+    ANEW,
     Source,
     check_slot,
     object_name,
@@ -127,7 +128,8 @@ class _Session:
                 return captured
             except QueryFailed as exc:
                 if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
-                    raise SlotLost(f"slot {name!r}: {exc.message}", hint="the tables must be copied again") from exc
+                    hint = f"drop it with SELECT pg_drop_replication_slot('{name}'); {ANEW}"
+                    raise SlotLost(f"slot {name!r}: {exc.message}", hint=hint) from exc
                 if exc.sqlstate != _SLOT_IN_USE:
                     raise
                 if time.monotonic() > deadline:

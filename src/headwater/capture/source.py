@@ -15,6 +15,7 @@ from headwater.state import GroupRow, State
 from headwater.state.connect import Connection, connect, server_name, translated
 
 __all__ = [
+    "ANEW",
     "LISTS_SINCE",
     "Identity",
     "Published",
@@ -32,6 +33,8 @@ __all__ = [
     "strange_source",
 ]
 
+# What is left when changes are gone for good: another name, so that nothing goes on from where the old one stood.
+ANEW = "give the group another name in the config, and drop its tables in the lake: they are copied anew"
 LISTS_SINCE, GENERATED_SINCE = 150000, 180000  # a publication's lists of columns; its generated columns
 
 
@@ -209,7 +212,7 @@ class Source:
 def slot_gone(row: GroupRow) -> SlotLost:
     return SlotLost(
         f"slot {row.slot!r} of group {row.name!r} is gone; its log ends at {row.captured_lsn}",
-        hint="the changes since then cannot be had: the tables must be copied again",
+        hint=f"the changes since then cannot be had: {ANEW}",
     )
 
 
@@ -237,13 +240,14 @@ def check_slot(slot: Slot, database: str, captured: Lsn | None) -> None:
     if slot.lost:
         raise SlotLost(
             f"slot {slot.name!r} has lost its WAL: {slot.lost}",
-            hint=f"drop it with SELECT pg_drop_replication_slot('{slot.name}') and copy the tables again;"
+            hint=f"drop it with SELECT pg_drop_replication_slot('{slot.name}'); {ANEW};"
             " a larger max_slot_wal_keep_size gives more time",
         )
     if captured is not None and slot.confirmed_lsn > captured:
         raise OperatorMustAct(
             f"slot {slot.name!r} was moved to {slot.confirmed_lsn} by somebody else; our log ends at {captured}",
-            hint="the changes between cannot be had: the tables must be copied again",
+            hint="the changes between cannot be had: drop it with"
+            f" SELECT pg_drop_replication_slot('{slot.name}'); {ANEW}",
         )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import pq
 
+from headwater.capture.source import ANEW
 from headwater.change import Lsn
 from headwater.decode import TEXT_SETTINGS
 from headwater.errors import HeadwaterError, OperatorMustAct, Unreachable
@@ -23,6 +24,11 @@ KEEPALIVE = ord("k")
 _EPOCH_2000 = 946_684_800
 # Values come as text, printed as the decoder wants them, whatever role or database have set.
 _SETTINGS = TEXT_SETTINGS | {"statement_timeout": "0", "lock_timeout": "0"}
+_UNDEFINED = "42704"
+_NO_PUBLICATION = (
+    "start `headwater run` again, which makes a publication that is missing; if this is told again, changes were made"
+    f" while there was none, and this server cannot read on: drop the slot; {ANEW}"
+)
 _OPTIONS = " ".join(f"-c {name}={value}".replace(", ", ",") for name, value in _SETTINGS.items())
 
 
@@ -129,7 +135,8 @@ class Replication:
         # connection trouble, resources, shutdown or start-up: time mends them
         if not state or state[:2] in ("08", "53") or state[:3] == "57P":
             return Unreachable(f"{server_name(self._url)}: {reason}", hint="it is tried again")
-        return QueryFailed(f"{server_name(self._url)} refuses: {reason}", sqlstate=state)
+        hint = _NO_PUBLICATION if state == _UNDEFINED else "mend what PostgreSQL says, then start `headwater run` again"
+        return QueryFailed(f"{server_name(self._url)} refuses: {reason}", hint=hint, sqlstate=state)
 
 
 def keepalive(message: memoryview) -> tuple[int, bool]:

@@ -157,7 +157,8 @@ class Log:
         if after < begin:
             raise OperatorMustAct(
                 f"the log of group {self.group!r} begins at {begin}, {after} was asked for",
-                hint="what was between is deleted: the tables must be copied again",
+                hint="what was between is deleted: give the group another name in the config, and drop its tables in"
+                " the lake: they are copied anew",
             )
         limit = end if upto is None else min(end, upto)
         if limit <= after:

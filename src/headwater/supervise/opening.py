@@ -40,7 +40,9 @@ def open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake:
     """The lake a group lands in, created when missing; S3 takes its keys from the AWS_* variables in `env`."""
     lake = config.lakes[config.groups[group].lake]
     if not isinstance(lake, DuckLake):
-        raise ConfigError(f"lake {config.groups[group].lake!r} is not a DuckLake")
+        raise ConfigError(
+            f"lake {config.groups[group].lake!r} is not a DuckLake", hint=f"let groups.{group}.lake name one that is"
+        )
     s3 = S3.from_environment(env) if lake.data_path.startswith("s3://") else None
     return open_lake(lake.catalog, lake.data_path, s3=s3)
 
