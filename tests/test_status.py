@@ -12,6 +12,7 @@ from headwater.change import Lsn
 from headwater.errors import ConfigError
 from headwater.status import Status, TableStatus, open_status
 from headwater.statusview import json_of, show
+from headwater.supervise.readying import make_ready
 from tests.mirror import Mirror
 
 
@@ -82,9 +83,23 @@ def test_the_numbers_follow_a_table_through_its_life(shop: Mirror) -> None:
     assert status.healthy
 
     shop.execute("TRUNCATE orders", "INSERT INTO orders VALUES (1, NULL)")
+    shop.captured()
+    (staged,) = asked(shop).groups
+    assert staged.delivered_at == group.delivered_at  # what is only captured is not delivered
+    shop.execute("CREATE TABLE late (id int PRIMARY KEY)")
+    make_ready(shop.configure("public.orders", "public.quiet", "public.late"), shop.m.state)
+    flow.copy(shop.m)
+    (ahead,) = asked(shop).groups
+    assert ahead.delivered_lsn == group.delivered_lsn  # one table is ahead, the others are where they were
+    assert (ahead.snapshot_id, ahead.staged_rows) != (group.snapshot_id, 0)
     shop.sync()
+    (done_now,) = asked(shop).groups
     orders = tables(asked(shop))["public.orders"]
     assert (orders.rows, orders.inserted, orders.deleted) == (1, 11, 110)
+    assert group.delivered_at is not None
+    assert done_now.delivered_at is not None
+    assert done_now.delivered_at > group.delivered_at
+    assert done_now.delivered_lsn == orders.position
 
 
 def in_trouble(shop: Mirror) -> Status:

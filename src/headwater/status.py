@@ -121,7 +121,7 @@ def status(config: Config, source: State, state: State) -> Status:
                 segments,
                 rows,
                 round(seconds, 3),
-                row.updated_at,
+                row.delivered_at,
                 row.error,
                 tuple(_table(each, group.lake) for each in state.tables(name)),
             )

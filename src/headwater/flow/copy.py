@@ -77,7 +77,9 @@ def copy(m: Mirroring) -> dict[int, int]:
             fail(m, rows[oid], str(error))
         return {}
     failpoints.hit("copy.committed")
-    m.state.record_delivery(m.group, exported.lsn, snapshot, {}, {})
+    # The lake as a whole is where the hindmost of its tables is.
+    others = [row.position for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING") and row.position]
+    m.state.record_delivery(m.group, min([exported.lsn, *others]), snapshot, {}, {})
     m.state.add_quarantined(m.group, {oid: each.quarantined for oid, each in landed.items()})
     for oid, got in landed.items():
         m.state.record_progress(m.group, oid, got.inserted, got.inserted)

@@ -23,6 +23,7 @@ MIGRATIONS = (
         trimmed_lsn pg_lsn,
         watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, labels) is known up to here
         snapshot_id bigint,
+        delivered_at timestamptz,
         capture_error text,
         delivery_error text,
         updated_at timestamptz NOT NULL DEFAULT now()

@@ -29,6 +29,7 @@ class GroupRow:
     trimmed_lsn: Lsn | None  # segments below are deleted
     watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
     snapshot_id: int | None
+    delivered_at: datetime | None  # when that snapshot was noted
     capture_error: str | None
     delivery_error: str | None
     updated_at: datetime

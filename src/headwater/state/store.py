@@ -25,7 +25,8 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, watched_lsn, snapshot_id, capture_error, delivery_error, updated_at FROM headwater.groups"
+    " trimmed_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error, updated_at"
+    " FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
@@ -313,7 +314,7 @@ class State:
         def work(connection: Connection) -> None:
             connection.execute(
                 "UPDATE headwater.groups SET delivered_lsn = greatest(delivered_lsn, %s), snapshot_id = %s,"
-                " updated_at = now() WHERE name = %s",
+                " delivered_at = now(), updated_at = now() WHERE name = %s",
                 (position, snapshot_id, group),
             )
             changes = [
