@@ -88,19 +88,19 @@ class Mirror:
         self.m = mirroring(self.config, {}, state, "g", self.spark)
 
     def capture(self) -> None:
-        self._stop.clear()
-
-        def run() -> None:
-            with closing(open_state(self.config)) as state:
-                flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop, look_every=LOOK_EVERY)
-
-        self._capture = threading.Thread(target=run)
+        self._capture = threading.Thread(target=self.capture_here)
         self._capture.start()
+
+    def capture_here(self) -> None:
+        """Capture in this thread, until it breaks."""
+        with closing(open_state(self.config)) as state:
+            flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop, look_every=LOOK_EVERY)
 
     def stop_capture(self) -> None:
         self._stop.set()
         if self._capture is not None:
             self._capture.join()
+        self._stop.clear()
 
     def execute(self, *statements: str) -> None:
         """Each statement in its own transaction."""

@@ -10,6 +10,7 @@ import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
+from headwater.errors import ConfigError
 from headwater.state import TableRow
 
 START = (
@@ -148,6 +149,25 @@ def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
     mirror.capture()
     mirror.settle()
     mirror.assert_equal("t")
+
+
+def test_changes_that_were_read_once_and_could_not_be_written_then(mirror: Mirror) -> None:
+    """Their shapes are known already when they are read again."""
+    begun(mirror).stop_capture()
+    mirror.execute("UPDATE t SET b = 1 WHERE id = 1", "ALTER TABLE t ALTER b TYPE bigint")
+    mirror.execute("ALTER TABLE t RENAME gone TO here", "ALTER TABLE t ADD c int")
+    mirror.execute("INSERT INTO t VALUES (50, 'a', 5000000000, 'x', 1)")
+    segments = mirror.folder / "log" / "segments"
+    segments.parent.mkdir(exist_ok=True)
+    segments.write_text("where a folder should be")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        mirror.capture_here()
+    segments.unlink()
+    mirror.capture()
+    mirror.sync()
+    mirror.assert_equal("t")
+    assert mirror.rows_of("SELECT count(*) FROM headwater.relations") == [(2,)]
+    assert mirror.rows_of("SELECT quarantined, resync FROM headwater.tables") == [(0, None)]
 
 
 def test_several_changes_in_one_transaction_with_data_between_land_in_one_snapshot(mirror: Mirror) -> None:

@@ -167,6 +167,28 @@ def test_a_version_that_is_newest_only_later_is_not_used_for_an_earlier_commit(l
     assert log.relation(relation(1, "id"), Lsn(300)) == late
 
 
+def test_what_is_read_again_has_the_versions_that_it_had(log: Log, state: State, tmp_path: Path) -> None:
+    """The first time its versions were noted, and then its segment could not be written."""
+    old, new = relation(1, "id"), relation(1, "id", "name")
+    told = [(old, Lsn(200)), (new, Lsn(300)), (old, Lsn(400))]
+    first = [log.relation(*each) for each in told]
+    again = Log(state, "shop", str(tmp_path / "log"))
+    assert [again.newest(1, lsn) for lsn in (Lsn(199), Lsn(200), Lsn(399))] == [
+        None,
+        (Lsn(200), first[0]),
+        (Lsn(300), first[1]),
+    ]
+    assert [again.relation(replace(each, filenode=9), lsn) for each, lsn in told] == first
+    assert [each.filenode for each in again.relations(each.id for each in first).values()] == [0, 0, 9]
+    early = again.relation(relation(1, "other"), Lsn(250))
+    assert list(again.relations([early.id, *(each.id for each in first)])) == [
+        first[0].id,
+        early.id,
+        first[1].id,
+        first[2].id,
+    ]
+
+
 def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Path) -> None:
     columns = (
         Column("id", 20, -1, True, attnum=1, base=BaseType(20, -1, 0, "bigint"), nullable=False),

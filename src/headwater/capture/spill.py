@@ -25,7 +25,7 @@ class _Spilled:
     files: list[Any] = field(default_factory=list)
     versions: Versions = field(default_factory=dict)
     told: dict[int, Relation] = field(default_factory=dict)  # by version id, in the order in which rows used them
-    known: dict[int, Relation] = field(default_factory=dict)  # of these, the versions the log has already
+    known: dict[int, tuple[Lsn, Relation]] = field(default_factory=dict)  # of these, those that the log has already
     latest: dict[int, int] = field(default_factory=dict)  # version id by oid
 
 
@@ -80,7 +80,7 @@ class Spill:
             return before
         if before is None and newest is not None and _told(newest[1]) == _told(told):
             id = newest[1].id
-            spilled.known[id] = newest[1]
+            spilled.known[id] = newest
         else:
             id = self._log.reserve()
         spilled.told[id], spilled.latest[told.oid] = told, id
@@ -89,11 +89,11 @@ class Spill:
     def _settled(self, spilled: _Spilled, id: int, lsn: Lsn, xid: int) -> int:
         """The version that the id stands for, after all."""
         told, known = spilled.told[id], spilled.known.get(id)
-        newest = self._log.newest(told.oid)
-        whole = self._complete(told, known or (newest and newest[1]), xid)
+        before = known if known is not None and known[0] <= lsn else self._log.newest(told.oid, lsn)
+        whole = self._complete(told, before and before[1], xid)
         if known is None:
             return self._log.relation(whole, lsn, id).id
-        return id if replace(whole, id=id) == known else self._log.relation(whole, lsn).id
+        return id if before == known and replace(whole, id=id) == known[1] else self._log.relation(whole, lsn).id
 
 
 def _told(relation: Relation) -> object:

@@ -15,7 +15,7 @@ __all__ = ["Complete", "Staging"]
 
 Staged = TypeVar("Staged")
 
-# A relation as a message told it, the newest known of the same oid, and the xid of the transaction, which has
+# A relation as a message told it, the one before it of the same oid, and the xid of the transaction, which has
 # committed: the relation with all that the source's catalog adds.
 Complete = Callable[[Relation, Relation | None, int], Relation]
 
@@ -36,7 +36,9 @@ class Staging(Protocol[Staged]):
     def settle(self, written: Sequence[Staged], commit: Committed, versions: Mapping[int, int]) -> list[Staged]:
         """A streamed transaction's files, now that it has committed; relation versions are renamed."""
 
-    def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
+    def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
+        """The newest relation version of a table, as of a commit at `upto` if told."""
+
     def reserve(self) -> int:
         """An id for a relation version that is to come."""
 

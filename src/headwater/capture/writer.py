@@ -137,8 +137,8 @@ class Writer(threading.Thread):
             self._register(chunk.upto)
 
     def _version(self, told: Relation, lsn: Lsn, xid: int) -> int:
-        newest = self._log.newest(told.oid)
-        return self._log.relation(self._complete(told, newest and newest[1], xid), lsn).id
+        before = self._log.newest(told.oid, lsn)
+        return self._log.relation(self._complete(told, before and before[1], xid), lsn).id
 
     def _register(self, upto: Lsn) -> None:
         self._log.register(self._staged, self.captured, upto)

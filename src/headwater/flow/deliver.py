@@ -113,6 +113,8 @@ def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
             and part.last_lsn >= positions[relations[part.relation_id].oid]
             and part.first_lsn < staged.upto
         ]
+        timeline = {id: place for place, id in enumerate(relations)}
+        parts.sort(key=lambda each: timeline[each[0].id])
         cut = next_key_change(parts, positions)
         if cut is None:
             break

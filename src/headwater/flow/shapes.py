@@ -25,17 +25,16 @@ class Seen:
 def newest_shapes(
     parts: Iterable[tuple[Relation, Part]], looked: Mapping[int, tuple[Lsn, Relation]]
 ) -> dict[int, Seen]:
-    """By table. `looked` are shapes seen in the source's catalog, and where; they count if no change came after them.
+    """By table. `parts` come in the order of the shapes' timeline, so that a table's last one has the newest.
 
-    The stream registers a new version whenever the shape changes, so the highest version is the last.
+    `looked` are shapes seen in the source's catalog, and where; they count if no change came after them.
     """
     found: dict[int, Seen] = {}
     last: dict[int, Lsn] = {}
     for relation, part in parts:
         seen = found.get(relation.oid, Seen(relation))
-        newest = max(seen.newest, relation, key=lambda each: each.id)
         versions = seen.versions if relation in seen.versions else (*seen.versions, relation)
-        found[relation.oid] = Seen(newest, versions, seen.rows + part.rows, seen.ops | frozenset(part.ops))
+        found[relation.oid] = Seen(relation, versions, seen.rows + part.rows, seen.ops | frozenset(part.ops))
         last[relation.oid] = max(last.get(relation.oid, part.last_lsn), part.last_lsn)
     for oid, (lsn, relation) in looked.items():
         seen = found.get(oid, Seen(relation))

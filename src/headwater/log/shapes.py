@@ -30,24 +30,36 @@ class Shapes:
         with self._lock:
             self._newest = None
 
-    def newest(self, oid: int) -> tuple[Lsn, Relation] | None:
-        """The newest version of a table that is known, and since when."""
+    def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
+        """The newest version of a table that is known, as of a commit at `upto` if told, and since when."""
         with self._lock:
-            if self._newest is None:
-                rows = self._state.query(
-                    f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s"
-                    " ORDER BY oid, lsn DESC, id DESC",
-                    (self._group,),
-                )
-                self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
-            return self._newest.get(oid)
+            newest = self._loaded().get(oid)
+        if newest is None or upto is None or newest[0] <= upto:
+            return newest
+        # What comes was read before and not registered: what was told after it is here already.
+        rows = self._state.query(
+            f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s AND lsn <= %s"
+            " ORDER BY lsn DESC, id DESC LIMIT 1",
+            (self._group, oid, upto),
+        )
+        return _version(rows[0]) if rows else None
+
+    def _loaded(self) -> dict[int, tuple[Lsn, Relation]]:
+        if self._newest is None:
+            rows = self._state.query(
+                f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s"
+                " ORDER BY oid, lsn DESC, id DESC",
+                (self._group,),
+            )
+            self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
+        return self._newest
 
     def version(self, relation: Relation, lsn: Lsn, seen: Literal["stream", "catalog"]) -> Relation:
-        """The relation with its version id: the newest one if it is that, else a new one."""
+        """The relation with its version id: the one in force at `lsn` if it is that, else a new one."""
         with self._lock:
-            newest = self.newest(relation.oid)
-            if newest is not None and newest[0] <= lsn and replace(relation, id=newest[1].id) == newest[1]:
-                return self._still(*newest, relation.filenode)
+            known = self.newest(relation.oid, lsn)
+            if known is not None and replace(relation, id=known[1].id) == known[1]:
+                return self._still(*known, relation.filenode)
             return self.add(replace(relation, id=self.reserve()), lsn, seen)
 
     def look(self, relation: Relation) -> Relation:
@@ -76,31 +88,34 @@ class Shapes:
         """A new version, under the id that it has."""
         shape = _json(relation)
         with self._lock:
-            before = self.newest(relation.oid)
+            newest = self._loaded()
             with self._state.transaction() as connection:
                 connection.execute(
                     f"INSERT INTO headwater.relations (group_name, seen, {_COLUMNS}) OVERRIDING SYSTEM VALUE"
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     (self._group, seen, lsn, relation.id, relation.oid, *relation.table, relation.identity, shape),
                 )
-            assert self._newest is not None
+            before = newest.get(relation.oid)
             if before is None or (before[0], before[1].id) < (lsn, relation.id):
-                self._newest[relation.oid] = lsn, relation
+                newest[relation.oid] = lsn, relation
         return relation
 
     def _still(self, lsn: Lsn, known: Relation, filenode: int) -> Relation:
-        """The same version, in another file perhaps."""
-        if filenode in (0, known.filenode):
+        """The same version, in another file perhaps; of one in the past nobody can say any more."""
+        newest = self._loaded()
+        if filenode in (0, known.filenode) or newest[known.oid][1].id != known.id:
             return known
-        assert self._newest is not None
         moved = replace(known, filenode=filenode)
         with self._state.transaction() as connection:
             connection.execute("UPDATE headwater.relations SET columns = %s WHERE id = %s", (_json(moved), moved.id))
-        self._newest[moved.oid] = lsn, moved
+        newest[moved.oid] = lsn, moved
         return moved
 
     def by_id(self, ids: Iterable[int]) -> dict[int, Relation]:
-        rows = self._state.query(f"SELECT {_COLUMNS} FROM headwater.relations WHERE id = ANY(%s)", (sorted(set(ids)),))
+        """Versions by id, in the order of the timeline."""
+        rows = self._state.query(
+            f"SELECT {_COLUMNS} FROM headwater.relations WHERE id = ANY(%s) ORDER BY lsn, id", (sorted(set(ids)),)
+        )
         return {each.id: each for _, each in map(_version, rows)}
 
     def from_catalog(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:

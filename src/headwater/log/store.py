@@ -122,7 +122,8 @@ class Log:
     def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
         """The relation with its version id, as a transaction that committed at `lsn` has it.
 
-        A new version only if it differs from the newest one known, or with an id of `reserve`.
+        A new version only if it differs from the one in force at `lsn`, or with an id of `reserve`: so what is read
+        again, because it could not be registered, has the versions that it had.
         """
         if id is not None:
             return self._shapes.add(replace(relation, id=id), lsn, "stream")
@@ -132,9 +133,9 @@ class Log:
         """An id for a relation version that is to come."""
         return self._shapes.reserve()
 
-    def newest(self, oid: int) -> tuple[Lsn, Relation] | None:
-        """The newest relation version of a table, and since when; None if there is none yet."""
-        return self._shapes.newest(oid)
+    def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
+        """The newest relation version of a table (as of a commit at `upto`), and since when; None if there is none."""
+        return self._shapes.newest(oid, upto)
 
     def add_shape(self, relation: Relation) -> Relation:
         """A table's shape as the catalog has it, known from the log's end on; a new version if it is one."""
@@ -176,7 +177,7 @@ class Log:
         return Batch(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
-        """Relation versions by id."""
+        """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
         return self._shapes.by_id(ids)
 
     def orphans(self, older_than: timedelta = _YOUNG) -> list[str]:

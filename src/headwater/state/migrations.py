@@ -71,7 +71,7 @@ MIGRATIONS = (
         seen text NOT NULL DEFAULT 'stream' CHECK (seen IN ('stream', 'catalog')),
         created_at timestamptz NOT NULL DEFAULT now()
     );
-    CREATE INDEX ON headwater.relations (group_name, oid, id);
+    CREATE INDEX ON headwater.relations (group_name, oid, lsn, id);
     -- A transaction that was streamed while in progress did not know its commit: its segments' rows have none, and
     -- their reader takes it from here (first_lsn = last_lsn, streamed_ts, streamed_xid) and leaves out the aborted
     -- subtransactions.
