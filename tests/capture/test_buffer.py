@@ -5,7 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from headwater.capture.buffer import Buffer, Chunk
+from headwater.capture.buffer import Buffer, Chunk, Telling
 from headwater.capture.columns import Versions, chunk_columns, cut_columns
 from headwater.capture.pgoutput import Begin, Commit, ProtocolError, StreamAbort, StreamCommit, StreamStart
 from headwater.capture.streams import Streamed, Streams, cut
@@ -21,6 +21,10 @@ def add(buffer: Buffer, *oids: int) -> None:
 
 def shape(oid: int, id: int = 0) -> Relation:
     return Relation(id, oid, TableName("public", f"t{oid}"), "d", ())
+
+
+def told(relation: Relation, number: int = 0) -> Telling:
+    return Telling(number, relation)
 
 
 def columns(chunk: Chunk, versions: Versions) -> dict[str, pa.Array]:
@@ -79,9 +83,9 @@ def test_a_relation_that_changes_on_the_way_counts_from_there() -> None:
     buffer = Buffer(Lsn(10))
     buffer.begin(Begin(Lsn(20), 0, 1))
     add(buffer, 7)
-    buffer.relation(shape(7, id=71))
+    buffer.relation(told(shape(7, id=71)))
     add(buffer, 7, 8)
-    buffer.relation(shape(8, id=81))
+    buffer.relation(told(shape(8, id=81)))
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     chunk = buffer.take_whole()
     assert as_rows(columns(chunk, {7: 70, 8: 80})) == [(20, 0, 70), (20, 1, 71), (20, 2, 80)]
@@ -104,8 +108,8 @@ def test_a_stream_that_contradicts_itself_is_refused() -> None:
 def test_a_relation_is_described_where_a_row_first_uses_it() -> None:
     buffer = Buffer(Lsn(10))
     buffer.begin(Begin(Lsn(20), 0, 1))
-    buffer.relation(shape(7, id=71))
-    buffer.relation(shape(8, id=81))
+    buffer.relation(told(shape(7, id=71)))
+    buffer.relation(told(shape(8, id=81)))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     buffer.begin(Begin(Lsn(30), 0, 2))
@@ -134,10 +138,10 @@ def opened(streams: Streams, xid: int) -> Streamed:
 
 def test_a_streamed_row_loses_its_xid_and_keeps_the_rest() -> None:
     streamed = Streamed(1)
-    streamed.relation(shape(7, id=71))
+    streamed.relation(told(shape(7, id=71)))
     stream(streamed, (1, 7), (2, 7))
     streamed.truncate(b"T" + struct.pack("!IIBII", 3, 2, 0, 7, 8), (7, 8))
-    streamed.relation(shape(8, id=81))
+    streamed.relation(told(shape(8, id=81)))
     rows = cut_columns(cut(streamed.take()), {8: 80}, lambda told, _: told.id)
     insert, truncate = b"I\0\0\0\x07N7", b"T" + struct.pack("!IBII", 2, 0, 7, 8)
     assert rows["message"].to_pylist() == [insert, insert, truncate, truncate]
@@ -149,7 +153,7 @@ def test_rows_of_a_subtransaction_that_is_aborted_in_memory_are_dropped() -> Non
     streams = Streams()
     streamed = opened(streams, 1)
     stream(streamed, (1, 7), (2, 7))
-    streamed.relation(shape(8, id=81))
+    streamed.relation(told(shape(8, id=81)))
     stream(streamed, (2, 8), (3, 8))
     assert streams.abort(StreamAbort(1, 2)) is None
     assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, lambda told, _: told.id)) == [(0, 0, 70), (0, 3, 81)]
@@ -166,11 +170,11 @@ def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     streamed = opened(streams, 1)
-    streamed.relation(shape(7, id=71))
+    streamed.relation(told(shape(7, id=71)))
     stream(streamed, (1, 7), (2, 7), (1, 7))
     streams.abort(StreamAbort(1, 2))
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
-    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows)
+    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
     buffer.begin(Begin(Lsn(40), 0, 6))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(40), Lsn(45)))
@@ -180,14 +184,39 @@ def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -
     assert streams.size == 0
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("streamed_at", "meaning"), [(1, 72), (3, 71)])
+def test_what_was_told_last_counts_after_a_streamed_transaction(streamed_at: int, meaning: int, whole: bool) -> None:
+    """A server of before May 2025 does not tell a relation again that was altered beside such a transaction."""
+    buffer, streams = Buffer(Lsn(10)), Streams()
+    streamed = opened(streams, 1)
+    streamed.relation(told(shape(7, id=71), streamed_at))
+    stream(streamed, (1, 7))
+    buffer.begin(Begin(Lsn(20), 0, 5))
+    buffer.relation(told(shape(7, id=72), 2))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(20), Lsn(25)))
+    rows, versions = as_rows(columns(buffer.take_whole(), {})), {7: 72}
+    commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
+    if whole:
+        buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+    else:
+        buffer.pass_by(commit, streamed.told)
+        rows, versions = [*rows, (30, 0, 71)], {7: 71}  # as the writer has it, from its files
+    buffer.begin(Begin(Lsn(40), 0, 6))
+    add(buffer, 7)
+    buffer.commit(Commit(Lsn(40), Lsn(45)))
+    assert rows + as_rows(columns(buffer.take_whole(), versions)) == [(20, 0, 72), (30, 0, 71), (40, 0, meaning)]
+
+
 def test_what_is_left_of_a_streamed_transaction_may_be_nothing() -> None:
     buffer, streams = Buffer(Lsn(10)), Streams()
     streamed = opened(streams, 1)
-    streamed.relation(shape(7, id=71))
+    streamed.relation(told(shape(7, id=71)))
     stream(streamed, (2, 7))
     streams.abort(StreamAbort(1, 2))
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
-    assert not buffer.adopt(commit, cut(streams.commit(commit).take()).rows)
+    assert not buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
     assert buffer.position == Lsn(35)
     buffer.begin(Begin(Lsn(40), 0, 6))
     add(buffer, 7)

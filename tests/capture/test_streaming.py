@@ -238,6 +238,24 @@ def test_a_change_of_shape_inside_a_streamed_transaction_begins_at_its_commit(gr
     assert list(dict.fromkeys(row.relation.id for row in rows)) == [id for id, _ in versions]
 
 
+@pytest.mark.parametrize("server", VERSIONS[:1], indirect=True)
+def test_a_list_of_columns_that_is_changed_beside_a_streamed_transaction_holds_after_it(group: Group) -> None:
+    execute(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders (id), lines")
+    with group.capturing(SMALL), psycopg.connect(group.url) as large:
+        insert(large, 1, 3000)
+        insert(large, 1, 3000, "lines")  # so that of the other table everything is sent before the commit
+        group.settle()
+        execute(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders, lines")
+        execute(group.url, "INSERT INTO orders VALUES (-1, 'during')")
+        group.settle()
+        large.commit()
+        execute(group.url, "INSERT INTO orders VALUES (-2, 'after')")
+        group.settle()
+    rows = group.rows()
+    assert [rows[n].new for n in (0, 3000, -1)] == [("-1", "during"), ("3000",), ("-2", "after")]
+    assert all(len(row.new or ()) == len(row.relation.columns) for row in rows)
+
+
 @EVERY_WAY
 def test_a_shape_that_was_rolled_back_never_was(group: Group, roll_bytes: int) -> None:
     with group.capturing(roll_bytes), psycopg.connect(group.url) as large:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,7 @@ import numpy.typing as npt
 from headwater.capture import pgoutput
 from headwater.change import Lsn, Relation
 
-__all__ = ["Arrived", "Buffer", "Chunk", "Rows", "numbers"]
+__all__ = ["Arrived", "Buffer", "Chunk", "Rows", "Telling", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,13 @@ class Chunk:
     upto: Lsn | None
 
 
+class Telling(NamedTuple):
+    """A Relation message, and how many came before it."""
+
+    number: int
+    relation: Relation
+
+
 @dataclass(slots=True)
 class Arrived:
     """Messages in memory; relations and truncates as in `Rows`."""
@@ -42,10 +51,13 @@ class Arrived:
     sizes: array[int] = field(default_factory=lambda: array("i"), init=False)
     relations: list[tuple[int, Relation]] = field(default_factory=list, init=False)
     truncates: list[tuple[int, int]] = field(default_factory=list, init=False)
+    told: dict[int, Telling] = field(default_factory=dict, init=False)  # by oid, the last
 
-    def relation(self, relation: Relation) -> None:
+    def relation(self, telling: Telling) -> None:
         """Note a relation's shape. It may be the one known: only the catalog tells what the message does not."""
+        relation = telling.relation
         self.relations.append((len(self.sizes), relation))
+        self.told[relation.oid] = telling
 
     def truncate(self, message: bytes, oids: tuple[int, ...]) -> None:
         """One row for each table truncated."""
@@ -80,9 +92,9 @@ class Buffer(Arrived):
         self.open, self.position = None, commit.end_lsn
         return changed
 
-    def adopt(self, commit: pgoutput.StreamCommit, rows: Rows) -> bool:
+    def adopt(self, commit: pgoutput.StreamCommit, rows: Rows, told: Mapping[int, Telling]) -> bool:
         """A transaction that was streamed and is here as a whole, like any other now; whether it changed anything."""
-        self.pass_by(commit)
+        self._check_order(commit.xid, commit.commit_lsn)
         base = len(self.sizes)
         self.relations += [(base + row, relation) for row, relation in rows.relations]
         self.truncates += [(base + row, oid) for row, oid in rows.truncates]
@@ -90,12 +102,23 @@ class Buffer(Arrived):
         self.sizes.frombytes(rows.sizes.tobytes())
         if len(rows.sizes):
             self.done.append((commit.commit_lsn.value, commit.commit_ts, commit.xid, len(rows.sizes)))
+        self.pass_by(commit, told)
         return len(rows.sizes) > 0
 
-    def pass_by(self, commit: pgoutput.StreamCommit) -> None:
-        """A streamed transaction has committed here."""
+    def pass_by(self, commit: pgoutput.StreamCommit, told: Mapping[int, Telling]) -> None:
+        """A streamed transaction has committed here; what it told of relations, and when, counts for those to come.
+
+        Not where another one has told the relation since: pgoutput forgets what it told once the relation has changed,
+        and takes what it told last, of what is committed, for known.
+        """
         self._check_order(commit.xid, commit.commit_lsn)
         self.position = commit.end_lsn
+        for oid, telling in told.items():
+            since = self.told.get(oid, telling)
+            if since.number > telling.number:
+                self.relation(since)
+            else:
+                self.told[oid] = telling
 
     def reach(self, position: Lsn) -> None:
         """The server has sent everything before this position, unless it is in the middle of a transaction."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from itertools import count
 
 from headwater import failpoints
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Buffer
+from headwater.capture.buffer import Buffer, Telling
 from headwater.capture.streams import Dropped, Streamed, Streams, cut
 from headwater.capture.wire import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
 from headwater.capture.writer import Order, Writer
@@ -40,6 +41,7 @@ class Stream:
         self._roll_bytes = roll_bytes
         self._buffer = Buffer(position=writer.captured)
         self._streams = Streams()
+        self._tellings = count()
         self._handed = writer.captured  # the position after what the writer was given
         self._confirmed = writer.captured
         self._unstaged_since: float | None = None
@@ -115,7 +117,7 @@ class Stream:
             case pgoutput.Commit() as commit:
                 self._changed(self._buffer.commit(commit))
             case Relation() as relation:
-                self._buffer.relation(relation)
+                self._buffer.relation(Telling(next(self._tellings), relation))
             case pgoutput.Truncate(oids=oids):
                 self._buffer.truncate(message, oids)
             case pgoutput.StreamStart() as start if self._buffer.open is None:
@@ -137,7 +139,7 @@ class Stream:
             case pgoutput.StreamStop():
                 self._streams.stop()
             case Relation() as relation:
-                streamed.relation(relation)
+                streamed.relation(Telling(next(self._tellings), relation))
             case pgoutput.Truncate(oids=oids):
                 streamed.truncate(message, oids)
             case pgoutput.Ignored():
@@ -149,11 +151,11 @@ class Stream:
         """What fits into memory goes with the others; what does not is registered by itself, after those before it."""
         streamed = self._streams.commit(commit)
         if not streamed.handed:
-            self._changed(self._buffer.adopt(commit, cut(streamed.take()).rows))
+            self._changed(self._buffer.adopt(commit, cut(streamed.take()).rows, streamed.told))
             return
         if self._unstaged_since is not None:
             self._roll()
-        self._buffer.pass_by(commit)
+        self._buffer.pass_by(commit, streamed.told)
         self._put(streamed.take())
         self._put(streamed.ended(commit))
         self._handed, self._recorded = self._buffer.position, time.monotonic()

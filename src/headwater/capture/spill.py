@@ -52,7 +52,7 @@ class Spill:
         renamed = {id: self._settled(spilled, id, commit.commit_lsn, commit.xid) for id in spilled.told if id in living}
         committed = Committed(commit.commit_lsn, _EPOCH + timedelta(microseconds=commit.commit_ts), commit.xid)
         # pgoutput does not tell a relation again after a committed transaction has told it. Where no row is left that
-        # used it, the next one that does makes it known.
+        # used it, the next one that does makes it known; where another one has told it since, that is told again.
         meaning: Versions = {
             oid: version if isinstance(version, Relation) else renamed.get(version, spilled.told[version])
             for oid, version in spilled.versions.items()
