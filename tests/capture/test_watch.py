@@ -242,6 +242,7 @@ HARMLESS = {
     ),
     "VACUUM FULL": ("VACUUM FULL r1", "VACUUM FULL r2a"),
     "TRUNCATE of the whole": ("TRUNCATE r",),
+    "TRUNCATE of the whole, filled again": ("TRUNCATE r", "INSERT INTO r VALUES (1), (11)"),
 }
 HARM = {
     "a partition is detached": (("ALTER TABLE r DETACH PARTITION r1",), "a partition was detached or dropped"),
@@ -285,6 +286,10 @@ HARM = {
     "TRUNCATE of one": (("TRUNCATE r2a",), "partition public.r2a was truncated"),
     "TRUNCATE of one, filled again": (
         ("TRUNCATE r1", "INSERT INTO r VALUES (3)", "ALTER TABLE r1 ALTER x SET STATISTICS 5", "ANALYZE r1"),
+        "partition public.r1 was truncated",
+    ),
+    "TRUNCATE of the whole, then of one": (
+        ("TRUNCATE r", "INSERT INTO r VALUES (1), (11)", "TRUNCATE r1", "INSERT INTO r VALUES (2)"),
         "partition public.r1 was truncated",
     ),
 }

@@ -78,6 +78,17 @@ def test_a_segment_keeps_relations_apart_and_each_in_commit_order(log: Log) -> N
     assert segment.bytes >= pq.read_table(segment.path)["message"].nbytes
 
 
+def test_the_transactions_that_truncated_a_table_are_told(log: Log) -> None:
+    one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
+    for xid, (version, lsn) in enumerate([(one, 110), (two, 120), (one, 130)], 50):
+        rows = changes([version, version], [lsn, lsn], "IT") | {"xid": pa.array([xid - 1, xid], pa.int64())}
+        log.register([log.stage(rows)], log.end(), Lsn(lsn + 5))
+    assert log.truncated(1, START) == {50, 52}
+    assert log.truncated(1, Lsn(111)) == {52}
+    assert log.truncated(2, START) == {51}
+    assert log.truncated(3, START) == set()
+
+
 def test_many_rows_of_one_relation_make_several_row_groups(log: Log) -> None:
     version = log.relation(relation(1, "id"), START).id
     count = 150_000

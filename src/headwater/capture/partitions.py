@@ -6,7 +6,7 @@ take for one of these is one: the table is copied again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import psycopg
@@ -27,6 +27,7 @@ class Seen(NamedTuple):
     attached: int  # the transaction, and the command in it, that made it a partition
     command: int
     made: bool  # the same transaction has created it
+    changed: int = 0  # the transaction that changed its entry last: one that gave it another file, or a later one
 
     @property
     def member(self) -> Member:
@@ -37,7 +38,7 @@ def members(connection: Connection, roots: Iterable[int]) -> dict[int, dict[int,
     """By OID of those that are partitioned: everything below them, by OID."""
     rows = connection.execute(
         "SELECT root.oid::bigint, c.oid::bigint, n.nspname::text, c.relname::text, c.relfilenode::bigint,"
-        " i.xmin::text::bigint, i.cmin::text::bigint, i.xmin = t.xmin"
+        " i.xmin::text::bigint, i.cmin::text::bigint, i.xmin = t.xmin, c.xmin::text::bigint"
         " FROM pg_class root LEFT JOIN LATERAL pg_partition_tree(root.oid) below ON below.relid <> root.oid"
         " LEFT JOIN pg_class c ON c.oid = below.relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace"
         " LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_type t ON t.oid = c.reltype"
@@ -51,8 +52,10 @@ def members(connection: Connection, roots: Iterable[int]) -> dict[int, dict[int,
     return found
 
 
-def troubles(connection: Connection, before: Partitions, now: Mapping[int, Seen], *, truncated: bool) -> Iterator[str]:
-    """What has happened since `before`, in words. `truncated`: the log has told of a TRUNCATE of the root since."""
+def troubles(
+    connection: Connection, before: Partitions, now: Mapping[int, Seen], *, truncated: Container[int]
+) -> Iterator[str]:
+    """What has happened since `before`, in words. `truncated`: transactions whose TRUNCATE of the root the log has."""
     for oid, member in before.members.items():
         if oid not in now and member.filenode:
             yield "a partition was detached or dropped"
@@ -63,7 +66,11 @@ def troubles(connection: Connection, before: Partitions, now: Mapping[int, Seen]
                 yield f"partition {seen.table} was attached with rows"
         elif earlier.attached != seen.attached:
             yield f"partition {seen.table} was detached and attached again"
-        elif earlier.filenode != seen.filenode and not truncated and not _kept(connection, seen, before.horizon):
+        elif (
+            earlier.filenode != seen.filenode
+            and seen.changed not in truncated
+            and not _kept(connection, seen, before.horizon)
+        ):
             yield f"partition {seen.table} was truncated"
 
 

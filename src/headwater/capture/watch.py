@@ -32,6 +32,7 @@ class Timeline(Protocol):
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
     def add_shape(self, relation: Relation) -> Relation: ...
+    def truncated(self, oid: int, since: Lsn) -> set[int]: ...
     def end(self) -> Lsn: ...
 
 
@@ -178,7 +179,7 @@ class Watch(threading.Thread):
         kept = self._state.partitions(self._group)
         for oid, below in look.partitions.items():
             if oid in kept:
-                truncated = _truncated(self._state, self._group, oid, kept[oid].lsn)
+                truncated = self._log.truncated(oid, kept[oid].lsn)
                 for reason in dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated)):
                     self._copy_again(look, oid, reason)
         self._state.note_partitions(self._group, {oid: look.kept(oid) for oid in look.partitions})
@@ -227,13 +228,3 @@ def _written(connection: Connection) -> Lsn:
 
 def _move_on(connection: Connection) -> None:
     connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
-
-
-def _truncated(state: State, group: str, root: int, since: Lsn) -> bool:
-    """Has the log told of a TRUNCATE of the whole table since then?"""
-    rows = state.query(
-        "SELECT EXISTS (SELECT FROM headwater.segment_parts p JOIN headwater.relations r ON r.id = p.relation_id"
-        " WHERE r.group_name = %s AND r.oid = %s AND p.ops LIKE '%%T%%' AND p.last_lsn >= %s)",
-        (group, root, since),
-    )
-    return bool(rows[0][0])

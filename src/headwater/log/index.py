@@ -147,6 +147,16 @@ class Index:
         )
         return {key: tuple(Part(*row[1:]) for row in group) for key, group in groupby(rows, lambda row: int(row[0]))}
 
+    def truncations(self, oid: int, since: Lsn) -> list[tuple[str, list[int]]]:
+        """Files that tell of a TRUNCATE of the table, perhaps one since then, and the versions it has in them."""
+        rows = self._state.query(
+            "SELECT s.path, array_agg(r.id) FROM headwater.segments s JOIN headwater.segment_parts p"
+            " ON p.segment_id = s.id JOIN headwater.relations r ON r.id = p.relation_id"
+            " WHERE s.group_name = %s AND r.oid = %s AND p.ops LIKE '%%T%%' AND p.last_lsn >= %s GROUP BY s.path",
+            (self._group, oid, since),
+        )
+        return [(path, versions) for path, versions in rows]
+
     def names(self) -> set[str]:
         """Every registered file."""
         return {

@@ -145,6 +145,18 @@ class Log:
         """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
         return self._shapes.from_catalog(oids, after, before)
 
+    def truncated(self, oid: int, since: Lsn) -> set[int]:
+        """The transactions (where it is known, subtransactions) that truncated the table since then, and maybe earlier.
+
+        A TRUNCATE whose segment is deleted is not told any more.
+        """
+        xids: set[int] = set()
+        for name, versions in self._index.truncations(oid, since):
+            rows = self._folder.read(name, ["relation", "op", "xid"])
+            ours = pc.is_in(rows["relation"], pa.array(versions, pa.int64()))
+            xids.update(rows.filter(pc.and_(ours, pc.equal(rows["op"], ord("T"))))["xid"].to_pylist())
+        return xids
+
     def end(self) -> Lsn:
         """The position up to which the log is complete; 0/0 before anything was captured."""
         return self._index.bounds()[1]
