@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from pyarrow.fs import S3FileSystem
 from headwater.change import BaseType, Column, Committed, Lsn, Relation, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
-from headwater.log import SCHEMA, Log
+from headwater.log import SCHEMA, Log, place
 from headwater.state import State
 
 START = Lsn(100)
@@ -315,6 +317,25 @@ def test_a_new_writer_sweeps_away_what_others_have_not_registered(log: Log, stat
     (segment,) = log.read(START).segments
     assert [Path(segment.path)] == list((tmp_path / "log").rglob("*.parquet"))
     assert log.sweep() == 0
+
+
+def test_groups_of_other_sources_that_share_name_and_folder_are_left_alone(
+    log: Log, other_database: str, tmp_path: Path
+) -> None:
+    append(log, [100], 110)
+    with closing(State.connect(other_database)) as elsewhere:
+        elsewhere.migrate()
+        elsewhere.ensure_group("shop", "2/db", "s", "p")
+        elsewhere.begin_capture("shop", START)
+        other = Log(elsewhere, "shop", str(tmp_path / "log"))
+        assert other.sweep() == other.collect_orphans(timedelta(0)) == 0
+        append(other, [100], 110)
+        assert log.sweep() == 0
+        assert len(other.read(START).segments) == len(log.read(START).segments) == 1
+    assert len({place(source, "g") for source in ("1/a", "1/a-b", "1/a.b", "1/a/b", "1/~", "1/..", "12/a")}) == 7
+    assert not [
+        each for each in ("1/a/b", "1/..", "1/%2F") if re.search(r"[^\w~-]", place(each, "g").removesuffix("/g"))
+    ]
 
 
 def test_a_staged_file_that_is_not_wanted_is_discarded(log: Log, tmp_path: Path) -> None:

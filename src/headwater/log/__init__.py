@@ -1,6 +1,7 @@
 """The staged log: raw changes in durable segments, with an index in PostgreSQL."""
 
+from headwater.log.folder import place
 from headwater.log.segment import SCHEMA, Part
 from headwater.log.store import Batch, Log, SegmentRef
 
-__all__ = ["SCHEMA", "Batch", "Log", "Part", "SegmentRef"]
+__all__ = ["SCHEMA", "Batch", "Log", "Part", "SegmentRef", "place"]

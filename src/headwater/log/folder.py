@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -15,17 +16,23 @@ from headwater.errors import ConfigError, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import segment
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "place"]
 
 _SUFFIX = ".parquet"
+
+
+def place(source_id: str, group: str) -> str:
+    """Below a log's folders, where a group of a source has its own: others may use the same log and the same name."""
+    source = re.sub(r"[^A-Za-z0-9_-]", lambda odd: f"~{ord(odd[0]):x}~", source_id.replace("/", "-", 1))
+    return f"{source}/{group}"
 
 
 class Folder:
     """The files of one group. Names are relative to it."""
 
-    def __init__(self, root: str, group: str) -> None:
+    def __init__(self, root: str, place: str) -> None:
         remote = root.startswith("s3://")
-        self.uri = f"{root.rstrip('/') if remote else os.path.abspath(root)}/segments/{group}"
+        self.uri = f"{root.rstrip('/') if remote else os.path.abspath(root)}/segments/{place}"
         self._system, self._path = filesystem(self.uri), inside(self.uri)
         self._local = not remote
         self._made = False
@@ -90,8 +97,10 @@ class Folder:
     def _make(self) -> None:
         if not self._made and self._local:
             os.makedirs(self._path, exist_ok=True)
-            for folder in (self._path, os.path.dirname(self._path), os.path.dirname(os.path.dirname(self._path))):
+            folder = self._path
+            for _ in range(4):  # it, that of the source, `segments`, the log
                 _sync(folder)
+                folder = os.path.dirname(folder)
         self._made = True
 
 

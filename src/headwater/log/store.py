@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from headwater.change import Committed, Lsn, Relation
 from headwater.errors import OperatorMustAct, Unreachable
 from headwater.log import segment
-from headwater.log.folder import Folder
+from headwater.log.folder import Folder, place
 from headwater.log.index import Index, Indexed, Written
 from headwater.log.segment import Part
 from headwater.log.shapes import Shapes
@@ -60,10 +61,16 @@ class Log:
     def __init__(self, state: State | str, group: str, root: str) -> None:
         self._state = State.connect(state) if isinstance(state, str) else state
         self.group = group
-        self._folder = Folder(root, group)
+        self._root = root
         self._index = Index(self._state, group)
         self._shapes = Shapes(self._state, group)
         self._unregistered: set[str] = set()
+
+    @cached_property
+    def _folder(self) -> Folder:
+        row = self._state.group(self.group)
+        assert row is not None, "a group is made before its log is used"
+        return Folder(self._root, place(row.source_id, self.group))
 
     def sweep(self) -> int:
         """Delete every file that is not registered; only for the one writer, before it stages anything."""

@@ -14,7 +14,7 @@ from headwater.config import Config, DuckLake
 from headwater.ducklake.lake import Lake, open_lake
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3
-from headwater.log import Log
+from headwater.log import Log, place
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import Lock, State
 
@@ -58,7 +58,7 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         log=open_log(config, state, group),
         sink=DuckLakeSink(open_group_lake(config, group, env), source_name(row.source_id, group)),
         spark=spark,
-        scratch=f"{config.log}/scratch/{group}",
+        scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
         max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,
     )
 
