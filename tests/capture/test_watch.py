@@ -166,14 +166,19 @@ def test_what_was_altered_before_a_position_is_known_once_the_catalog_was_watche
             assert plain.shapes("t")[-1][1][-1] == f"c{number}"
 
 
-def test_capture_does_not_go_on_without_its_watch(plain: Watched) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OperatorMustAct("another headwater holds the lock")])
+def test_capture_does_not_go_on_without_its_watch(plain: Watched, error: Exception) -> None:
     def broken() -> None:
-        raise ZeroDivisionError
+        raise error
 
     group, stop = plain.group, threading.Event()
+    group.settle()  # or its own start takes back what is noted
     other = Group.opened(group.url, group.folder)
-    with closing(other.state), pytest.raises(ZeroDivisionError):
+    with closing(other.state), pytest.raises(type(error)):
         flow.capture(group.url, other.state, other.log, stop, broken, look_every=0.01)
+    row = group.state.group("shop")
+    assert row is not None
+    assert row.error == (str(error) or None)
 
 
 @pytest.mark.parametrize(

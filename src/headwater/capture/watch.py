@@ -17,7 +17,7 @@ from headwater.capture.shapes import carried, described_all
 from headwater.capture.source import object_name
 from headwater.capture.spellings import Spellings, respelled, spellings
 from headwater.change import Lsn, Relation
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.state import Partitions, State
 from headwater.state.connect import Connection, connect, translated
 
@@ -70,7 +70,10 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
 
 
 class Watch(threading.Thread):
-    """Looks every few seconds until closed. What cannot be done now is done later; `failed` is called if it dies."""
+    """Looks every few seconds until closed. What cannot be done now is done later, unless an operator must act.
+
+    `failed` is called if it dies.
+    """
 
     def __init__(
         self,
@@ -111,6 +114,8 @@ class Watch(threading.Thread):
             except PublicationAltered:
                 raise
             except (HeadwaterError, psycopg.Error) as error:
+                if isinstance(error, OperatorMustAct):
+                    raise
                 self._disconnect()
                 _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from headwater.capture import Watch, run_capture
+from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.log import Log
 from headwater.state import State
 
@@ -30,4 +31,9 @@ def capture(
     with closing(Watch(source_url, state, log, log.group, also, every=look_every, failed=stop.set)) as watch:
         watch.start()
         run_capture(source_url, state, log, log.group, stop=stop)
-    watch.check()
+    try:
+        watch.check()
+    except OperatorMustAct as error:
+        with suppress(HeadwaterError):
+            state.record_error(log.group, "capture", str(error))
+        raise
