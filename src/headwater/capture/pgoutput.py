@@ -33,10 +33,17 @@ _EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000, e
 _BEGIN = struct.Struct("!QqI")
 _COMMIT = struct.Struct("!BQQq")
 _STREAM_COMMIT = struct.Struct("!IBQQq")
+_REPORT = (
+    "capture stops rather than lose changes; start it again, and if that does not help, report it as a bug, with what"
+    " `SELECT version()` says"
+)
 
 
 class ProtocolError(OperatorMustAct):
     """The server said something this program does not understand; going on could lose changes."""
+
+    def __init__(self, message: str, *, hint: str = _REPORT) -> None:
+        super().__init__(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ def described(connection: Connection, table: TableName | int, publication: str |
     oid = table if isinstance(table, int) else _oid(connection, table)
     found = described_all(connection, [oid], publication).get(oid)
     if found is None:
-        raise ConfigError(f"there is no table with OID {oid} in the source any more")
+        raise ConfigError(
+            f"there is no table with OID {oid} in the source any more",
+            hint="it was dropped: take it out of the config, and start `headwater run` again",
+        )
     return found
 
 
