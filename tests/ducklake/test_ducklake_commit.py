@@ -12,7 +12,7 @@ from lakebench import COLUMNS, Bench, T, at
 from headwater.change import Lsn, TableName
 from headwater.ducklake.lake import open_lake
 from headwater.ducklake.model import Commit, TableChange
-from headwater.errors import AlreadyDelivered, CommitConflict, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 
 
 def test_a_new_table_is_first_seen_with_all_its_rows(bench: Bench) -> None:
@@ -176,6 +176,8 @@ def test_positions_alone_make_no_snapshot(bench: Bench) -> None:
         bench.commit(at(nothing, 1, 10, 30, bench.table().id))
     with pytest.raises(AlreadyDelivered):
         bench.commit(at(nothing, 1, None, 30, bench.table().id))
+    with pytest.raises(OperatorMustAct, match="would go back"):  # what came after it would come twice
+        bench.commit(at(nothing, 1, 20, 10, bench.table().id))
     assert bench.lake.positions("pg")[1].lsn == Lsn(20)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.mirror import Mirror
 
 from headwater import flow
@@ -169,3 +171,21 @@ def test_delivering_again_after_a_lost_answer_changes_nothing(mirror: Mirror) ->
     assert mirror.sync() == []
     mirror.assert_equal("orders")
     assert mirror.m.state.tables("g")[0].position == mirror.m.sink.standings()[before[0].oid].position
+
+
+def test_a_table_that_is_ahead_of_the_batch_does_not_go_back(mirror: Mirror) -> None:
+    """Two tables come up to the third from different places, and the first batch ends before the second one's."""
+    mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abc"))
+    mirror.start()
+    mirror.sync()
+    oids = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
+    for absent, grows in ("a", "a"), ("a", "b"), ("b", "c"):  # each in a segment of its own
+        mirror.m.state.set_state("g", oids[absent], "ERRORED", error="away")
+        mirror.execute(f"INSERT INTO {grows} SELECT count(*) FROM {grows}")
+        mirror.sync()
+    for name in "ab":
+        mirror.m.state.set_state("g", oids[name], "CATCHUP")
+    mirror.m = replace(mirror.m, max_rows=1)
+    first, *_ = mirror.sync()
+    mirror.assert_equal("a", "b", "c")
+    assert first.upto.keys() == {oids["a"]}

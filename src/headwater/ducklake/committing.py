@@ -15,7 +15,7 @@ from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
 from headwater.ducklake.model import Commit, DataFile, DeleteFile, FileDeletes, Snapshot, TableChange, TableRef
 from headwater.ducklake.shaping import Shaped, shape
-from headwater.errors import AlreadyDelivered
+from headwater.errors import AlreadyDelivered, OperatorMustAct
 
 __all__ = ["POSITION_TABLE", "write_commit"]
 
@@ -44,6 +44,11 @@ def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[Ta
     """Compare and set: a position that is not the expected one means that the batch was delivered before."""
     first, next_ = [], []
     for oid, step in commit.positions.items():
+        if isinstance(step.table, int) and step.expected is not None and step.new < step.expected:
+            raise OperatorMustAct(  # its changes from there on would come a second time
+                f"table {oid} of {commit.source!r} is at {step.expected} in the lake and would go back to {step.new}",
+                hint="this is a bug of Headwater: please report it with the log; nothing was written",
+            )
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
         if step.expected is None:
             first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape))

@@ -49,7 +49,9 @@ def deliver(m: Mirroring) -> Delivered:
         m.sink.discard(plan, merged.reports)
         return _recorded(m, tables, Delivered(Lsn(0)))
     m.sink.discard(plan, {oid: merged.reports.pop(oid, []) for failed in merged.failed for oid in (failed, -failed)})
-    upto = {oid: staged.upto for oid in tables.standing if oid not in tables.failed}
+    # Those that are ahead of the batch stay where they are: it may end long before the foremost of those it brings up.
+    moving = {oid for oid, each in tables.standing.items() if each.position < staged.upto}
+    upto = dict.fromkeys(moving - tables.failed.keys(), staged.upto)
     try:
         snapshot, landed = m.sink.commit(plan, merged.reports, merged.truncated, upto) if upto else (plan.base.id, {})
     except (CommitConflict, AlreadyDelivered, TableError):
@@ -110,8 +112,9 @@ def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
             for segment in staged.segments
             for part in segment.parts
             if relations[part.relation_id].oid in positions
-            and part.last_lsn >= positions[relations[part.relation_id].oid]
             and part.first_lsn < staged.upto
+            and positions[relations[part.relation_id].oid] < staged.upto
+            and positions[relations[part.relation_id].oid] <= part.last_lsn
         ]
         timeline = {id: place for place, id in enumerate(relations)}
         parts.sort(key=lambda each: timeline[each[0].id])
