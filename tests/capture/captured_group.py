@@ -96,9 +96,15 @@ class Group:
             time.sleep(0.02)
         return lsn
 
+    @property
+    def begin(self) -> Lsn:
+        """Where the log begins."""
+        row = self.state.group(self.name)
+        return (row and row.trimmed_lsn) or Lsn(0)
+
     def staged(self) -> Iterator[pa.Table]:
         """Every segment's rows as a reader must take them."""
-        for segment in self.log.read(Lsn(0)).segments:
+        for segment in self.log.read(self.begin).segments:
             table = pq.read_table(segment.path)
             if segment.commit is not None:
                 assert pc.unique(table["commit_lsn"]).to_pylist() == [0]

@@ -199,7 +199,7 @@ def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_o
     done.set()
     watcher.join()
     assert sizes <= {0, 1, 300_001, 300_002}
-    batch = group.log.read(Lsn(0), max_rows=10)
+    batch = group.log.read(group.begin, max_rows=10)
     assert batch.segments[0].rows == 1
     rest = group.log.read(batch.upto, max_rows=10).segments
     assert len(rest) > 5

@@ -18,7 +18,6 @@ import pytest
 from captured_group import Group
 
 from headwater.capture.slot import ROLL_BYTES
-from headwater.change import Lsn
 from headwater.testing.postgres import EmbeddedPostgres
 
 WITNESS = "SELECT data FROM pg_logical_slot_peek_binary_changes('witness', NULL, NULL, {options})"
@@ -121,7 +120,7 @@ def test_capture_killed_at_a_step_loses_and_doubles_nothing(witnessed: Group, fa
         work(witnessed.url, range(200, 206))
         witnessed.settle()
     assert witnessed.messages() == witness(witnessed.url)
-    segments = witnessed.log.read(Lsn(0)).segments
+    segments = witnessed.log.read(witnessed.begin).segments
     assert len(witnessed.files()) == len(segments)
     assert any(segment.commit is not None for segment in segments) == streaming
 

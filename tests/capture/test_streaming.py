@@ -66,7 +66,7 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 def registered(group: Group) -> int:
-    return len(group.log.read(Lsn(0)).segments)
+    return len(group.log.read(group.begin).segments)
 
 
 def test_small_transactions_go_on_while_a_large_one_is_open_and_it_shows_at_its_commit(group: Group) -> None:
@@ -96,7 +96,7 @@ def test_the_commit_of_a_streamed_transaction_is_told_beside_its_files(group: Gr
         now, xid = large.execute("SELECT clock_timestamp(), pg_current_xact_id()::text::bigint").fetchone() or (0, 0)
         large.commit()
         group.settle()
-    segments = group.log.read(Lsn(0)).segments
+    segments = group.log.read(group.begin).segments
     assert len(segments) > 1
     (commit,) = {segment.commit for segment in segments}
     assert commit is not None

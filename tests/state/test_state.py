@@ -54,7 +54,7 @@ def test_an_lsn_of_the_upper_half_survives(state: State) -> None:
     assert state.captured("shop") == high
     group = state.group("shop")
     assert group is not None
-    assert group.confirmed_lsn == high
+    assert group.confirmed_lsn == group.trimmed_lsn == high
 
 
 def test_a_group_nobody_captured_stands_at_zero(state: State) -> None:

@@ -40,14 +40,7 @@ _COPIED = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.
 
 def copy(m: Mirroring) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
-    standings = m.sink.standings()
-    waiting = []
-    for row in m.state.tables(m.group):
-        if row.state in ("PENDING", "SNAPSHOT"):
-            if row.oid in standings and row.resync is None:  # copied, but we died before we could note it
-                _copied(m, row, standings[row.oid].position)
-            else:
-                waiting.append(row)
+    waiting = _waiting(m)
     if not waiting:
         return {}
     with exported_snapshot(m.source_url) as exported:
@@ -87,6 +80,21 @@ def copy(m: Mirroring) -> dict[int, int]:
         m.state.rename_table(m.group, oid, lake=new[oid].table.name)
     logger.info("copied %d rows", sum(each.inserted for each in landed.values()))
     return {oid: each.inserted for oid, each in landed.items()}
+
+
+def _waiting(m: Mirroring) -> list[TableRow]:
+    """The tables to copy. One that the lake has, though nobody noted it, goes on from there if the log does."""
+    group, standings = m.state.group(m.group), m.sink.standings()
+    begin = (group and group.trimmed_lsn) or Lsn(0)
+    waiting = []
+    for row in m.state.tables(m.group):
+        if row.state in ("PENDING", "SNAPSHOT"):
+            there = standings.get(row.oid)
+            if there is not None and row.resync is None and there.position >= begin:
+                _copied(m, row, there.position)  # we died before we could note it
+            else:  # also if the state was lost: what came between the lake's position and the new slot is in no log
+                waiting.append(row)
+    return waiting
 
 
 @contextmanager

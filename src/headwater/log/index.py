@@ -57,7 +57,7 @@ class Index:
         self._group = group
 
     def bounds(self) -> tuple[Lsn, Lsn]:
-        """Where the log begins (0/0: never trimmed) and where it ends."""
+        """Where the log begins (0/0: not yet) and where it ends."""
         rows = self._state.query(
             "SELECT trimmed_lsn, captured_lsn FROM headwater.groups WHERE name = %s", (self._group,)
         )

@@ -26,7 +26,7 @@ class GroupRow:
     captured_lsn: Lsn | None  # the log is complete up to here
     confirmed_lsn: Lsn | None  # recorded before the slot is told
     delivered_lsn: Lsn | None  # copy of the lake's position, for display
-    trimmed_lsn: Lsn | None  # segments below are deleted
+    trimmed_lsn: Lsn | None  # where the log begins: segments below are deleted, or never were
     watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
     snapshot_id: int | None
     delivered_at: datetime | None  # when that snapshot was noted

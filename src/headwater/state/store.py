@@ -98,11 +98,11 @@ class State:
         self._write("UPDATE headwater.groups SET slot_requested = true, updated_at = now() WHERE name = %s", (group,))
 
     def begin_capture(self, group: str, lsn: Lsn) -> None:
-        """Note where the new slot begins: the log is complete up to there, being empty."""
+        """Note where the new slot begins, and the log with it: of what came before there is nothing to be had."""
         self._write(
-            "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, updated_at = now()"
+            "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, trimmed_lsn = %s, updated_at = now()"
             " WHERE name = %s AND captured_lsn IS NULL",
-            (lsn, lsn, group),
+            (lsn, lsn, lsn, group),
         )
 
     def captured(self, group: str) -> Lsn:
