@@ -280,3 +280,56 @@ def test_a_table_that_stopped_goes_on_when_the_change_is_undone(mirror: Mirror) 
     assert not mirror.settle()
     mirror.assert_equal("t")
     assert of(mirror).state == "STREAMING"
+
+
+def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None:
+    names = ("gone", "heir", "twice", "one", "two", "three", "four", "a", "b", "other")
+    mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in names))
+    mirror.start()
+    mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
+    mirror.execute(
+        "DROP TABLE gone",
+        "ALTER TABLE heir RENAME TO gone",  # whose mirror stays
+        'ALTER TABLE twice ADD "ID" int',
+        "ALTER TABLE one RENAME TO viewed",
+        "ALTER TABLE two RENAME TO one",  # which `one` does not give up
+        'ALTER TABLE three RENAME TO "Other"',
+        'CREATE SCHEMA "Public"',
+        'ALTER TABLE four SET SCHEMA "Public"',
+        "ALTER TABLE a RENAME TO c",
+        "ALTER TABLE b RENAME TO a",
+        "ALTER TABLE c RENAME TO b",
+        *(f"INSERT INTO {name} VALUES (1)" for name in ("gone", "twice", "viewed", "one", '"Other"', '"Public".four')),
+        *(f"INSERT INTO {name} VALUES (1)" for name in ("a", "b", "other")),
+    )
+    mirror.sync()
+    mirror.assert_equal("a", "b", "other")
+    told = {row.lake.name: row.error or "" for row in mirror.m.state.tables("g") if row.state == "ERRORED"}
+    assert told.keys() == {"heir", "twice", "one", "two", "three", "four"}
+    assert all("already" in told[name] for name in ("heir", "one", "two"))
+    assert all("differ in case only" in told[name] for name in ("twice", "three", "four"))
+    mirror.ask("DROP VIEW lake.public.viewed")
+    for row in mirror.m.state.tables("g"):
+        if row.lake.name in ("one", "two"):
+            mirror.m.state.set_state("g", row.oid, "CATCHUP")
+    mirror.sync()
+    mirror.assert_equal("viewed", "one")
+
+
+def test_names_are_swapped_also_if_one_of_them_is_heard_of_later(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    mirror.start()
+    mirror.sync()
+    mirror.stop_capture()  # so that nobody looks at the catalog before the insert is staged
+    mirror.transaction("ALTER TABLE a RENAME TO c", "ALTER TABLE b RENAME TO a", "ALTER TABLE c RENAME TO b")
+    mirror.execute("INSERT INTO b VALUES (1)")
+    mirror.capture()
+    mirror.sync()
+    mirror.assert_equal("a", "b")
+    mirror.execute("INSERT INTO a VALUES (2)")
+    mirror.sync()
+    mirror.assert_equal("a", "b")
+    assert {(str(row.source), str(row.lake)) for row in mirror.m.state.tables("g")} == {
+        ("public.a", "public.a"),
+        ("public.b", "public.b"),
+    }

@@ -77,7 +77,8 @@ def check_names(table: str, columns: Collection[Field]) -> None:
     names = [column.name for column in columns]
     if len({each.lower() for each in names}) != len(names):
         raise TableError(
-            f"table {table!r} has columns that differ in case only, which DuckDB cannot hold apart: {names}"
+            f"table {table!r} has columns that differ in case only, which DuckDB cannot hold apart: {names}",
+            hint="rename one of them in the source, or leave it out with `exclude`",
         )
 
 

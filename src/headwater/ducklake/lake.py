@@ -21,6 +21,7 @@ from headwater.ducklake.committing import POSITION_TABLE, write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect, literal
 from headwater.ducklake.model import Commit, Field, LiveFile, NewTable, Position, Snapshot, Table, numbered
+from headwater.ducklake.names import Names
 from headwater.ducklake.shaping import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unreachable
@@ -89,6 +90,12 @@ class Lake:
         """The id for the first column to add to a table: never used before, not even by a column that is gone."""
         with self._reading() as tx:
             return reading.next_column_id(tx, table_id)
+
+    def names(self, giving_up: Collection[int] = ()) -> Names:
+        """The names that are taken, once these tables have given up theirs."""
+        with self._reading() as tx:
+            taken = [name for name, id_, _ in reading.relations(tx) if id_ not in giving_up]
+            return Names(reading.schemas(tx), taken)
 
     # -- changes
 

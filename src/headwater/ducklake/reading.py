@@ -19,7 +19,9 @@ __all__ = [
     "newest_snapshot",
     "next_column_id",
     "positions",
+    "relations",
     "schema_path",
+    "schemas",
     "table_paths",
     "tables_with_inlined_rows",
 ]
@@ -55,6 +57,25 @@ def schema_path(tx: Transaction, data_path: str, schema: str) -> str | None:
         "SELECT path, path_is_relative FROM ducklake_schema WHERE schema_name = %s AND end_snapshot IS NULL", schema
     )
     return _resolved(data_path, *found[0]) if found else None
+
+
+def schemas(tx: Transaction) -> list[str]:
+    return [name for (name,) in tx.rows("SELECT schema_name FROM ducklake_schema WHERE end_snapshot IS NULL")]
+
+
+def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
+    """Every table and view by name, with the table's id, None of a view, and the snapshot it is so called since."""
+    return [
+        (TableName(schema, name), id_, since)
+        for schema, name, id_, since in tx.rows(
+            "SELECT s.schema_name, t.table_name, t.table_id, t.begin_snapshot FROM ducklake_table t"
+            " JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+            " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+            " UNION ALL SELECT s.schema_name, v.view_name, NULL, v.begin_snapshot FROM ducklake_view v"
+            " JOIN ducklake_schema s ON s.schema_id = v.schema_id"
+            " WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+        )
+    ]
 
 
 def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | None = None) -> dict[TableName, Table]:

@@ -13,7 +13,8 @@ from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
 from headwater.ducklake.model import Alteration, Commit, NewTable, Snapshot
-from headwater.errors import CommitConflict, TableError
+from headwater.ducklake.names import Names
+from headwater.errors import CommitConflict
 
 __all__ = ["Shaped", "safe_folder", "schema_folder", "shape"]
 
@@ -189,42 +190,23 @@ class _Shaper:
         if not renamed and not self.commit.new_tables:
             return
         self._end("ducklake_table", "table_id", [table.id for table, _ in renamed])
-        schemas = self._schemas([*(name for _, name in renamed), *(each.name for each in self.commit.new_tables)])
-        taken = {(schema.lower(), name.lower()): (name, begin) for schema, name, begin in self._relations()}
-        for name in [*(name for _, name in renamed), *(each.name for each in self.commit.new_tables)]:
-            key = (name.schema.lower(), name.name.lower())
-            if key in taken:
-                self._refuse(name, *taken[key])
-            taken[key] = (name.name, self.snapshot)
+        wanted = [*(name for _, name in renamed), *(each.name for each in self.commit.new_tables)]
+        self._check(wanted)
+        schemas = self._schemas(wanted)
         for table, name in renamed:
             self._rename(table, name, *schemas[name.schema])
         for new in self.commit.new_tables:
             self._create_table(new, *schemas[new.name.schema])
 
-    def _relations(self) -> list[tuple[str, str, int]]:
-        return [
-            (schema, name, begin)
-            for schema, name, begin in self.tx.rows(
-                "SELECT s.schema_name, t.table_name, t.begin_snapshot FROM ducklake_table t JOIN ducklake_schema s"
-                " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
-                " UNION ALL SELECT s.schema_name, v.view_name, v.begin_snapshot FROM ducklake_view v"
-                " JOIN ducklake_schema s ON s.schema_id = v.schema_id"
-                " WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL"
-            )
-        ]
-
-    def _refuse(self, name: TableName, taken: str, since: int) -> None:
-        if taken != name.name:
-            raise TableError(
-                f"table {str(name)!r} and {taken!r} differ in case only, which DuckDB cannot hold apart",
-                hint="give one of them another name in the lake with `as:`",
-            )
-        if since > self.commit.base.id or any(name == new.name for new in self.commit.new_tables):
-            raise CommitConflict(f"the lake has a table or view {str(name)!r} by now", hint="plan again")
-        raise TableError(
-            f"the lake has another table or view {str(name)!r}, so none can be renamed to it",
-            hint="drop or rename it in the lake, or let the table land elsewhere with `as:`",
-        )
+    def _check(self, wanted: list[TableName]) -> None:
+        """Refuse names that are taken; if they were not when the commit was planned, it is a conflict."""
+        taken = {name: since for name, _, since in reading.relations(self.tx)}
+        created = {each.name for each in self.commit.new_tables}
+        names = Names(reading.schemas(self.tx), taken)
+        for name in wanted:
+            if name in taken and (taken[name] > self.commit.base.id or name in created):
+                raise CommitConflict(f"the lake has a table or view {str(name)!r} by now", hint="plan again")
+            names.take(name)
 
     def _schemas(self, names: Iterable[TableName]) -> dict[str, tuple[int, str]]:
         """Id and absolute path of every schema; those that tables need and that are missing are created."""
@@ -234,17 +216,9 @@ class _Shaper:
                 "SELECT schema_id, schema_name, path, path_is_relative FROM ducklake_schema WHERE end_snapshot IS NULL"
             )
         }
-        folded = {name.lower(): name for name in found}
         for name in dict.fromkeys(each.schema for each in names):
-            if name in found:
-                continue
-            if name.lower() in folded:
-                raise TableError(
-                    f"schemas {name!r} and {folded[name.lower()]!r} differ in case only; DuckDB cannot hold them apart",
-                    hint="put the tables of one of them into another schema with `as:`",
-                )
-            found[name] = self._create_schema(name)
-            folded[name.lower()] = name
+            if name not in found:
+                found[name] = self._create_schema(name)
         return found
 
     def _create_schema(self, name: str) -> tuple[int, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from headwater import failpoints
 from headwater import merge as merging
+from headwater.capture import described_all
 from headwater.change import Lsn, Relation, TableName
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.flow.mirroring import Mirroring, fail, give_up
@@ -15,6 +17,7 @@ from headwater.log import Batch
 from headwater.sink.ducklake import Landed, Plan, Standing
 from headwater.sink.target import DuckLakePlace
 from headwater.state import Counts, TableRow
+from headwater.state.connect import connect, translated
 from headwater.types import LakeType, lake_type
 
 __all__ = ["Delivered", "deliver"]
@@ -41,6 +44,11 @@ def deliver(m: Mirroring) -> Delivered:
         return _recorded(m, tables, Delivered(staged.upto, plan.base.id))
     batch = _batch(m, plan, tables, staged, seen)
     merged = _merged(m, plan, batch)
+    # Those that are ahead of the batch stay where they are: it may end long before the foremost of those it brings up.
+    moving = {oid for oid, each in tables.standing.items() if each.position < staged.upto} - tables.failed.keys()
+    if m.sink.clashes(plan, moving - merged.failed.keys()):
+        plan.moved.update(_names_now(m, plan, tables))
+        merged.failed.update(m.sink.clashes(plan, moving - merged.failed.keys()))
     tables.failed.update(merged.failed)
     tables.hopeless.update(merged.hopeless)
     failpoints.hit("deliver.written")
@@ -49,8 +57,6 @@ def deliver(m: Mirroring) -> Delivered:
         m.sink.discard(plan, merged.reports)
         return _recorded(m, tables, Delivered(Lsn(0)))
     m.sink.discard(plan, {oid: merged.reports.pop(oid, []) for failed in merged.failed for oid in (failed, -failed)})
-    # Those that are ahead of the batch stay where they are: it may end long before the foremost of those it brings up.
-    moving = {oid for oid, each in tables.standing.items() if each.position < staged.upto}
     upto = dict.fromkeys(moving - tables.failed.keys(), staged.upto)
     try:
         snapshot, landed = m.sink.commit(plan, merged.reports, merged.truncated, upto) if upto else (plan.base.id, {})
@@ -61,6 +67,8 @@ def deliver(m: Mirroring) -> Delivered:
     # While some tables only come up to the others, the lake as a whole is where it was.
     reached = tables.start if tables.behind else staged.upto
     done = _recorded(m, tables, Delivered(reached, snapshot, landed, upto))
+    for oid, name in plan.moved.items():
+        m.state.rename_table(m.group, oid, source=name, lake=name)
     failpoints.hit("deliver.recorded")
     return done
 
@@ -159,7 +167,7 @@ def _follow(m: Mirroring, plan: Plan, tables: _Tables, row: TableRow, newest: Re
             hint=f"run `ALTER TABLE {row.lake} RESET PARTITIONED BY` in the lake",
         )
     kinds = {column.name: lake_type(column, row.options.types.get(column.name)) for column in newest.columns}
-    here = TableName(standing.table.schema, standing.table.name)
+    here = standing.name
     moved = row.options.followed_name and newest.table != here
     m.sink.follow(plan, newest, kinds, newest.table if moved else None)
     if row.options.schema_changes == "stop" and plan.followed[row.oid].alteration is not None:
@@ -185,6 +193,15 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
         inserts_only=row.state == "STREAMING" and shape.ops == {"I"},
         history=row.options.mode == "history",
     )
+
+
+def _names_now(m: Mirroring, plan: Plan, tables: _Tables) -> dict[int, TableName]:
+    """Other names that tables have in the source already: when two swap theirs, the log may tell of one first."""
+    rows = (row for row in m.state.tables(m.group) if row.options.followed_name and row.state != "PAUSED")
+    oids = [row.oid for row in rows if row.oid in plan.standings and row.oid not in tables.renamed]
+    with closing(connect(m.source_url)) as connection, translated(m.source_url):
+        now = described_all(connection, oids, None)
+    return {oid: each.table for oid, each in now.items() if each.table != plan.standings[oid].name}
 
 
 def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:

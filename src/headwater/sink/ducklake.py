@@ -11,6 +11,7 @@ import pyarrow as pa
 from headwater import quarantine
 from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.deletes import end_file
+from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import (
     Advance,
@@ -23,9 +24,10 @@ from headwater.ducklake.model import (
     Table,
     TableChange,
 )
+from headwater.ducklake.names import Names
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import arrow_type
-from headwater.errors import OperatorMustAct
+from headwater.errors import OperatorMustAct, TableError
 from headwater.files import filesystem, inside
 from headwater.sink.shape import Shape, fields_of, followed
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
@@ -45,6 +47,10 @@ class Standing:
     position: Lsn
     shape: Shape
 
+    @property
+    def name(self) -> TableName:
+        return TableName(self.table.schema, self.table.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Followed:
@@ -63,6 +69,7 @@ class Plan:
     standings: Mapping[int, Standing]
     quarantine: Table
     followed: dict[int, Followed] = field(default_factory=dict)
+    moved: dict[int, TableName] = field(default_factory=dict)  # by name alone, before the table's changes tell of it
 
     def target(self, keys: Mapping[int, tuple[str, ...]]) -> DuckLakeTarget:
         """What the workers need. Without a key, a table's rows are told apart by all of its columns we mirror."""
@@ -131,14 +138,31 @@ class DuckLakeSink:
         return Plan(base, standings, self._quarantine())
 
     def follow(self, plan: Plan, relation: Relation, kinds: Mapping[str, LakeType], rename: TableName | None) -> None:
-        """Let the plan's table have the relation's columns, and another name if it gets one; or CannotFollow."""
+        """Let the plan's table have the relation's columns, and another name if it gets one; or TableError."""
         standing = plan.standings[relation.oid]
         added = any(column.attnum not in standing.shape.fields for column in relation.columns)
         next_id = self._lake.next_column_id(standing.table.id) if added else 0
         fields, shape = followed(standing.table, standing.shape, relation, dict(kinds), next_id)
+        check_names(str(relation.table), fields)
         changed = fields != standing.table.columns or rename is not None
         alteration = Alteration(standing.table.id, fields, rename) if changed else None
         plan.followed[relation.oid] = Followed(fields, shape, alteration)
+
+    def clashes(self, plan: Plan, oids: Iterable[int]) -> dict[int, str]:
+        """Of these tables, which land together, those that cannot have their new names, and why."""
+        altered = {oid: plan.followed[oid].alteration for oid in sorted(oids) if oid in plan.followed}
+        named = {oid: each.name for oid, each in altered.items() if each is not None and each.name is not None}
+        failed: dict[int, str] = {}
+        while wanted := plan.moved | named:
+            names = self._lake.names([plan.standings[oid].table.id for oid in wanted])
+            refused = next(filter(None, (_refused(names, oid, name) for oid, name in wanted.items())), None)
+            if refused is None:
+                break
+            oid, error = refused  # it keeps the name it has, so another may not get that one
+            plan.moved.pop(oid, None)
+            if named.pop(oid, None):
+                failed[oid] = error
+        return failed
 
     def places(
         self, plan: Plan, keys: Mapping[int, tuple[str, ...]], wanted: Mapping[int, tuple[int, int] | None]
@@ -166,13 +190,15 @@ class DuckLakeSink:
         self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
     ) -> tuple[int, dict[int, Landed]]:
         """Land files, columns and positions of the tables in `upto`: the snapshot's id, and what each table got."""
-        changes, landed, alterations, advances = [], {}, [], {}
+        changes, landed, advances = [], {}, {}
+        tables = {oid: plan.standings[oid].table for oid in plan.moved}
+        alterations = {oid: Alteration(table.id, table.columns, plan.moved[oid]) for oid, table in tables.items()}
         for oid, lsn in upto.items():
             standing, shape = plan.standings[oid], None
             if oid in plan.followed:
                 shape = str(plan.followed[oid].shape)
                 if (alteration := plan.followed[oid].alteration) is not None:
-                    alterations.append(alteration)
+                    alterations[oid] = replace(alteration, name=plan.moved.get(oid, alteration.name))
             advances[oid] = Advance(standing.table.id, standing.position, lsn, shape)
             if oid in reports or oid in truncated:
                 ended = self._ended(plan, oid) if oid in truncated else []
@@ -182,7 +208,9 @@ class DuckLakeSink:
         settled = [*reports.get(0, []), *(note for oid in upto for note in reports.get(-oid, []))]
         if settled:
             changes.append(_change(plan.quarantine.id, settled, [])[0])
-        commit = Commit(plan.base, self._source, advances, changes=tuple(changes), alterations=tuple(alterations))
+        commit = Commit(
+            plan.base, self._source, advances, changes=tuple(changes), alterations=tuple(alterations.values())
+        )
         return self._land(commit), landed
 
     def new_mirror(
@@ -291,6 +319,14 @@ class DuckLakeSink:
             TakenOut(end_file(filesystem(table.path), table.path, file), file.record_count - file.deleted_count)
             for file in self._lake.files([table.id], plan.base)
         ]
+
+
+def _refused(names: Names, oid: int, name: TableName) -> tuple[int, str] | None:
+    try:
+        names.take(name)
+    except TableError as error:
+        return oid, str(error)
+    return None
 
 
 def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut]) -> tuple[TableChange, Landed]:
