@@ -275,3 +275,16 @@ def test_a_table_altered_in_the_lake_is_brought_back_to_its_sources_shape(mirror
     for name in names:
         assert mirror.ask(f"SELECT id, item, gone FROM lake.public.{name} ORDER BY id") == [(1, None, 3), (2, "new", 2)]
     assert mirror.ask("SELECT more FROM lake.public.t_more") == [(None,), (None,)]  # somebody's column is left to them
+
+
+def test_deletes_of_others_in_a_format_we_do_not_read_stop_their_table_alone(orders: Mirror) -> None:
+    orders.ask("CALL lake.set_option('write_deletion_vectors', true)")
+    orders.ask("DELETE FROM lake.public.orders WHERE id = 21")
+    change(orders)
+    before = files(orders)
+    orders.sync()
+    orders.assert_equal("other")
+    state, error = states(orders)["orders"]
+    assert state == "ERRORED"
+    assert "has deletes in the format 'puffin'" in error
+    assert not [path for path in files(orders) - before if "/orders/" in path]  # what did not land is deleted

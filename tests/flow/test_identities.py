@@ -117,3 +117,17 @@ def test_identity_is_changed_while_running(mirror: Mirror) -> None:
     mirror.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT", "DELETE FROM t WHERE id = 1")
     mirror.sync()
     mirror.assert_equal("t")
+
+
+def test_a_key_that_older_rows_did_not_have_yet(mirror: Mirror) -> None:
+    """A file still holds a row from before its column was filled; that row is gone, the others are found."""
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY, code text)", "INSERT INTO t VALUES (1, NULL), (2, 'x')")
+    mirror.start()
+    mirror.execute("UPDATE t SET code = 'y' WHERE id = 1")
+    mirror.sync()
+    mirror.execute(
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)", "UPDATE t SET id = id + 10 WHERE code = 'x'"
+    )
+    mirror.sync()
+    mirror.assert_equal("t")
+    assert mirror.ask("SELECT count(*) FROM lake.public.t") == [(2,)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ LOCATED = pa.schema(
         ("row_id", pa.int64()),
         ("report", pa.binary()),
         ("rows", pa.string()),  # where rows of the lake lie that others take values from
+        ("error", pa.string()),  # what keeps the table from going on
     ]
 )
 WRITTEN = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string()), ("hopeless", pa.bool_())])
@@ -184,33 +186,37 @@ class Locate:
             for report in unit():
                 yield _located(np.zeros(1, np.int32), 0, report=report)
             return
-        wanted: dict[int, _Wanted] = {}
-        for place in sorted(unit, key=lambda place: place.oid):
-            if place.oid not in wanted:
-                wanted = {place.oid: self._wanted(place.oid)}  # one key set at a time
-            yield from self._search(place, wanted[place.oid])
+        for oid, places in groupby(sorted(unit, key=lambda place: place.oid), lambda place: place.oid):
+            try:
+                yield from self._searched(places, self._wanted(oid))  # one key set at a time
+            except TableError as error:
+                yield _located(np.array(self.placed[oid], np.int32), oid, error=str(error))
+
+    def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+        for place in places:
+            yield from self._search(place, wanted)
             failpoints.hit("deliver.located")
 
     def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch]:
         positions, keys = [], []
         for first, columns in self.target.keys(place):
-            here = wanted.keys_of(columns)
+            at, here = wanted.keys_of(columns)
             hits = wanted.keys.among(here)
-            positions.append(hits + first)
+            positions.append(at[hits] + first)
             keys.append(here.take(pa.array(hits)))
+        slots = np.array(self.placed[place.oid], np.int32)
         at, found = np.concatenate(positions), pa.concat_arrays(keys)
         if wanted.left is not None:
             at, found = wanted.take(at, found, self.target.gone(place))
         taken = self.target.take_out(place, pa.array(at))
         if taken is None:
             return
+        yield _located(slots[:1], place.oid, report=taken.report)  # first: what fails after it knows what to delete
         at, found = at[taken.alive.to_numpy(zero_copy_only=False)], found.filter(taken.alive)
-        slots = np.array(self.placed[place.oid], np.int32)
         if wanted.left is None:
             yield _located(slots[key_bucket(found, len(slots))], place.oid, found, taken.row_ids)
         if wanted.bases is not None:
             yield from self._kept_values(place, at, found, wanted.bases, slots)
-        yield _located(slots[:1], place.oid, report=taken.report)
 
     def _kept_values(
         self, place: Place, at: np.ndarray, found: pa.Array, bases: pa.Array, slots: np.ndarray
@@ -243,11 +249,20 @@ class _Wanted:
     bases: pa.Array | None
     left: dict[bytes, int] | None
 
-    def keys_of(self, columns: Sequence[pa.Array]) -> pa.Array:
+    def keys_of(self, columns: Sequence[pa.Array]) -> tuple[np.ndarray, pa.Array]:
+        """The keys of a file's rows, and where these rows are.
+
+        Some may have none: rows that are gone, from before the key was what it is now.
+        """
         kinds = self.mirror.key_types
-        if self.left is None:
-            return key_bytes(columns, kinds)
-        return row_bytes([array.cast(kind.arrow) for array, kind in zip(columns, kinds, strict=True)])
+        if self.left is not None:
+            whole = [array.cast(kind.arrow) for array, kind in zip(columns, kinds, strict=True)]
+            return np.arange(len(whole[0])), row_bytes(whole)
+        at = np.arange(len(columns[0]))
+        if any(array.null_count for array in columns):
+            at = np.flatnonzero(np.all([array.is_valid().to_numpy(zero_copy_only=False) for array in columns], axis=0))
+            columns = [array.take(pa.array(at)) for array in columns]
+        return at, key_bytes(columns, kinds)
 
     def take(self, at: np.ndarray, found: pa.Array, gone: np.ndarray) -> tuple[np.ndarray, pa.Array]:
         """Among rows that are still there, as many of each as must go."""
@@ -268,6 +283,7 @@ def _located(
     row_id: pa.Array | None = None,
     report: bytes | None = None,
     rows: str | None = None,
+    error: str | None = None,
 ) -> pa.RecordBatch:
     columns = [
         pa.array(slots, pa.int32()),
@@ -276,6 +292,7 @@ def _located(
         pa.nulls(len(slots), pa.int64()) if row_id is None else row_id,
         pa.array([report] * len(slots), pa.binary()),
         pa.array([rows] * len(slots), pa.string()),
+        pa.array([error] * len(slots), pa.string()),
     ]
     return pa.record_batch(columns, schema=LOCATED)
 
@@ -293,6 +310,8 @@ class WriteSlot:
         located = pa.Table.from_batches(batches, LOCATED)
         for row in located.filter(pc.is_valid(located["report"])).select(["oid", "report"]).to_pylist():
             yield _written(row["oid"], [row["report"]])
+        failed = located.filter(pc.is_valid(located["error"])).select(["oid", "error"])
+        yield pa.RecordBatch.from_pylist(failed.to_pylist(), schema=WRITTEN)
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()  # repartitionById: the partition is the slot
@@ -302,7 +321,7 @@ class WriteSlot:
         found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
         oids = found["oid"].to_numpy()
         for kept in self.kept:
-            if kept.slot == slot:
+            if kept.slot == slot and not pc.any(pc.equal(failed["oid"], kept.oid)).as_py():
                 first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
                 yield from self._written(kept, found.slice(first, end - first), older[kept.oid])
 
@@ -353,19 +372,15 @@ class Append:
                 continue
             try:
                 typed = self._typed(mirror, relation, rows)
+                if typed.bad:
+                    keys = self._keys(mirror, relation, rows)
+                    bad[mirror.oid].append(_bad_rows(mirror, typed, rows["commit_lsn"].to_numpy(), keys))
             except TableError as error:
                 failed.add(mirror.oid)
                 held.pop(mirror.oid, None)
                 yield _failed(mirror.oid, error)
                 continue
             held[mirror.oid].append((typed.rows, None))
-            if typed.bad:
-                keys = (
-                    None
-                    if mirror.history
-                    else keyed(mirror, self.batch.relations[relation], rows["message"].combine_chunks()).key
-                )
-                bad[mirror.oid].append(_bad_rows(mirror, typed, rows["commit_lsn"].to_numpy(), keys))
             size += typed.rows.nbytes
             if size > APPEND_BYTES:
                 yield from self._flush(held, bad)
@@ -380,12 +395,21 @@ class Append:
         versions = pa.array(np.full(rows.num_rows, relation))
         return typed_rows(mirror, self.batch.relations, pa.table({"relation": versions, "message": rows["message"]}))
 
+    def _keys(self, mirror: Mirror, relation: int, rows: pa.Table) -> pa.Array | None:
+        """What the quarantine knows the rows by; those of a history are never replaced."""
+        if mirror.history:
+            return None
+        return keyed(mirror, self.batch.relations[relation], rows["message"].combine_chunks()).key
+
     def _flush(
         self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]], bad: Mapping[int, list[pa.Table]]
     ) -> Iterator[pa.RecordBatch]:
         for oid, rows in held.items():
-            yield _written(oid, self.target.write(oid, rows))
-            yield from _quarantine(self.target, oid, bad.get(oid, []))
+            try:
+                yield _written(oid, self.target.write(oid, rows))
+                yield from _quarantine(self.target, oid, bad.get(oid, []))
+            except TableError as error:
+                yield _failed(oid, error)
 
 
 def _bad_rows(mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
