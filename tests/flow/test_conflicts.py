@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -14,9 +14,10 @@ from headwater import flow
 from headwater.change import Lsn
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import NewTable
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
-from headwater.sink.ducklake import DuckLakeSink, Landed, Plan
+from headwater.sink.ducklake import DuckLakeSink, Landed, NewMirror, Plan
 from headwater.supervise.opening import open_group_lake, source_name
 
 Act = Callable[[], object]
@@ -37,11 +38,11 @@ class Interrupted(DuckLakeSink):
 
 
 @contextmanager
-def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
+def interrupted(mirror: Mirror, act: Act, kind: type[Interrupted] = Interrupted) -> Iterator[flow.Mirroring]:
     group = mirror.m.state.group("g")
     assert group is not None
     with closing(open_group_lake(mirror.config, "g", {})) as lake:
-        yield replace(mirror.m, sink=Interrupted(lake, source_name(group.source_id, "g"), act))
+        yield replace(mirror.m, sink=kind(lake, source_name(group.source_id, "g"), act))
 
 
 @pytest.fixture
@@ -288,3 +289,37 @@ def test_deletes_of_others_in_a_format_we_do_not_read_stop_their_table_alone(ord
     assert state == "ERRORED"
     assert "has deletes in the format 'puffin'" in error
     assert not [path for path in files(orders) - before if "/orders/" in path]  # what did not land is deleted
+
+
+class Late(Interrupted):
+    """The same for a first copy."""
+
+    def create(
+        self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
+    ) -> tuple[int, dict[int, Landed]]:
+        self._act()
+        return super().create(mirrors, new, reports, at)
+
+
+def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mirror) -> None:
+    mirror.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("good", "viewed", "late")),
+        "CREATE TABLE bad (id numeric PRIMARY KEY) PARTITION BY RANGE (id)",  # each partition is copied by itself
+        "CREATE TABLE bad_1 PARTITION OF bad FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE bad_2 PARTITION OF bad DEFAULT",
+        "INSERT INTO bad VALUES (1), ('NaN')",  # which is no key that the lake can hold
+        *(f"INSERT INTO {name} VALUES (1)" for name in ("good", "viewed", "late")),
+    )
+    mirror.start(*(f"public.{name}" for name in ("good", "viewed", "late", "bad")), copy=False)
+    mirror.ask("CREATE SCHEMA lake.public")
+    mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
+    with interrupted(mirror, lambda: mirror.ask("CREATE VIEW lake.public.late AS SELECT 1"), Late) as m:
+        assert flow.copy(m) == {}  # planned again, and nobody is to blame
+    assert files(mirror) == set()
+    assert {name: state for name, (state, _) in states(mirror).items()} == {
+        "good": "SNAPSHOT", "late": "SNAPSHOT", "viewed": "ERRORED", "bad": "ERRORED",
+    }  # fmt: skip
+    assert "the key of public.bad holds 'NaN'" in states(mirror)["bad"][1]
+    assert len(flow.copy(mirror.m)) == 1
+    mirror.assert_equal("good")
+    assert all("another table or view" in states(mirror)[name][1] for name in ("viewed", "late"))

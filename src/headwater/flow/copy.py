@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import Row
 
 from headwater import failpoints, history
 from headwater import merge as merging
@@ -21,7 +22,15 @@ from headwater.capture.shapes import described, row_filter
 from headwater.capture.source import object_name
 from headwater.change import Lsn, Relation
 from headwater.decode import Bad
-from headwater.errors import ConfigError, OperatorMustAct, TableError, Unreachable
+from headwater.errors import (
+    AlreadyDelivered,
+    CommitConflict,
+    ConfigError,
+    HeadwaterError,
+    OperatorMustAct,
+    TableError,
+    Unreachable,
+)
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.quarantine import quarantined
 from headwater.sink.ducklake import NewMirror
@@ -53,21 +62,20 @@ def copy(m: Mirroring) -> dict[int, int]:
         work = CopyRange(m.source_url, exported, m.state.url, m.group, target)
         with _progress_told(m, new):
             written = on_tasks(m.spark, units, work, _COPIED).collect()
-    reports: defaultdict[int, list[bytes]] = defaultdict(list)
     rows = {row.oid: row for row in waiting}
-    for each in written:
-        if each.error is None:
-            reports[each.oid].append(bytes(each.report))
-        elif new.pop(each.oid, None):
-            fail(m, rows[each.oid], each.error)
+    reports, failed = _gathered(written)
+    for oid, error in failed.items():
+        del new[oid]
+        m.sink.discard_copy(target, {each: reports.pop(each, []) for each in (oid, -oid)})
+        fail(m, rows[oid], error)
     failpoints.hit("copy.written")
     if not new:
         return {}
     try:
         snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn)
-    except TableError as error:
-        for oid in new:
-            fail(m, rows[oid], str(error))
+    except (CommitConflict, AlreadyDelivered, TableError) as error:
+        m.sink.discard_copy(target, reports)
+        _not_landed(m, [rows[oid] for oid in new], error)
         return {}
     failpoints.hit("copy.committed")
     # The lake as a whole is where the hindmost of its tables is.
@@ -80,6 +88,27 @@ def copy(m: Mirroring) -> dict[int, int]:
         m.state.rename_table(m.group, oid, lake=new[oid].table.name)
     logger.info("copied %d rows", sum(each.inserted for each in landed.values()))
     return {oid: each.inserted for oid, each in landed.items()}
+
+
+def _gathered(written: Iterable[Row]) -> tuple[dict[int, list[bytes]], dict[int, str]]:
+    """The lake's reports by table, and the tables of which a range could not be copied."""
+    reports: defaultdict[int, list[bytes]] = defaultdict(list)
+    failed: dict[int, str] = {}
+    for each in written:
+        if each.error is None:
+            reports[each.oid].append(bytes(each.report))
+        else:
+            failed.setdefault(each.oid, each.error)
+    return reports, failed
+
+
+def _not_landed(m: Mirroring, rows: Iterable[TableRow], error: HeadwaterError) -> None:
+    """What others did to the lake meanwhile is no table's fault: they are copied again in the next round."""
+    if not isinstance(error, TableError):
+        logger.warning("copying again: %s", error)
+        return
+    for row in rows:
+        fail(m, row, str(error))
 
 
 def _waiting(m: Mirroring) -> list[TableRow]:
@@ -122,11 +151,12 @@ def _copied(m: Mirroring, row: TableRow, at: Lsn) -> None:
     m.state.set_state(m.group, row.oid, "CATCHUP", position=at, copy_lsn=at)
 
 
-def _copy_plan(m: Mirroring, waiting: Iterable[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:
+def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:
     """The new tables and the pieces to read, as the snapshot has them."""
     new, units = {}, []
     cores = m.spark.sparkContext.defaultParallelism
     publication = object_name(m.group)
+    names = m.sink.names([row.oid for row in waiting])
     with showing(m.source_url, snapshot) as connection:
         for row in waiting:
             history = row.options.mode == "history"
@@ -136,7 +166,7 @@ def _copy_plan(m: Mirroring, waiting: Iterable[TableRow], snapshot: str) -> tupl
                     column.name: lake_type(column, row.options.types.get(column.name)) for column in relation.columns
                 }
                 lake = relation.table if row.options.followed_name else row.lake
-                new[row.oid] = m.sink.new_mirror(relation, kinds, lake, history=history)
+                new[row.oid] = m.sink.new_mirror(relation, kinds, lake, names, history=history)
                 parts = balanced(connection, row.oid, cores)
                 where = row_filter(connection, publication, row.oid)
             except (TableError, ConfigError, OperatorMustAct) as error:
@@ -194,7 +224,7 @@ class CopyRange:
                     {"oid": -oid, "report": report} for report in self.target.write(-oid, [(t, None) for t in bad])
                 ]
         except TableError as exc:
-            found = [{"oid": oid, "error": str(exc)}]
+            found.append({"oid": oid, "error": str(exc)})  # beside what was written before it, to be deleted
         with closing(State.connect(self.state_url)) as state:
             state.add_progress(self.group, oid, count)
         yield pa.RecordBatch.from_pylist(found, schema=_COPIED)
@@ -204,6 +234,9 @@ class CopyRange:
         key = [relation.columns[index].name for index in relation.key]
         bad = {relation.columns[index].name: each for index, each in misfits.items()}
         kinds = dict(zip((column.name for column in relation.columns), piece.kinds, strict=True))
+        for name in key if not piece.history else ():
+            if name in bad:
+                raise merging.unfit_key(str(relation.table), name, kinds[name], bad[name][0])
         keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
         return quarantined((relation.oid, str(relation.table)), rows, key, bad, self.exported.lsn, keys)
 

@@ -17,9 +17,9 @@ from headwater.merge.batch import Mirror, MirrorColumn
 from headwater.merge.keys import key_bytes, row_bytes
 from headwater.merge.net import DELETE, INSERT, UPDATE
 from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
-from headwater.types import lake_type
+from headwater.types import LakeType, lake_type
 
-__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "read", "typed_rows"]
+__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "read", "typed_rows", "unfit_key"]
 
 _Rows = npt.NDArray[np.int64]
 
@@ -192,6 +192,13 @@ def _from_lake(
     return pa.concat_arrays([array, values]).take(pa.array(at))  # replace_with_mask knows no lists
 
 
+def unfit_key(table: str, column: str, kind: LakeType, bad: Bad) -> TableError:
+    return TableError(
+        f"the key of {table} holds {bad.text!r} in column {column!r}, which no {kind.ducklake} can hold",
+        hint=f"let it travel as text: `types: {{{column}: varchar}}`, under another name with `as:`",
+    )
+
+
 def _keys(mirror: Mirror, relation: Relation, places: Mapping[str, int], parts: Split, *, new: bool) -> pa.Array:
     tuples = parts.new if new else parts.old
     columns = []
@@ -205,10 +212,6 @@ def _keys(mirror: Mirror, relation: Relation, places: Mapping[str, int], parts: 
         cells = parts.told(index, in_key=True) if new else tuples.cells[index]
         decoded = read(cells.text, column, relation.columns[index])
         if decoded.bad and mirror.key:
-            raise TableError(
-                f"the key of {mirror.name} holds {decoded.bad[0].text!r} in column {column.name!r}, which no"
-                f" {column.kind.ducklake} can hold",
-                hint=f"let it travel as text: `types: {{{column.name}: varchar}}`, under another name with `as:`",
-            )
+            raise unfit_key(mirror.name, column.name, column.kind, decoded.bad[0])
         columns.append(decoded.array)
     return key_bytes(columns, mirror.key_types) if mirror.key else row_bytes(columns)

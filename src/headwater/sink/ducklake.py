@@ -27,7 +27,7 @@ from headwater.ducklake.model import (
 from headwater.ducklake.names import Names
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import arrow_type
-from headwater.errors import OperatorMustAct, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 from headwater.files import filesystem, inside
 from headwater.sink.shape import Shape, fields_of, followed
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
@@ -213,19 +213,20 @@ class DuckLakeSink:
         )
         return self._land(commit), landed
 
+    def names(self, oids: Iterable[int]) -> Names:
+        """The names that are taken in the lake, once the mirrors of these tables have given up theirs."""
+        standings = self.standings()
+        return self._lake.names([standings[oid].table.id for oid in oids if oid in standings])
+
     def new_mirror(
-        self, relation: Relation, kinds: Mapping[str, LakeType], name: TableName, *, history: bool
+        self, relation: Relation, kinds: Mapping[str, LakeType], name: TableName, names: Names, *, history: bool
     ) -> NewMirror:
-        """Prepare a table for `create`; one that is mirrored already is replaced."""
+        """Prepare a table for `create`, under a free name; one that is mirrored already is replaced."""
         replaces = self.standings().get(relation.oid)
-        there = self._lake.table(name)
-        if there is not None and (replaces is None or there.id != replaces.table.id):
-            raise OperatorMustAct(
-                f"the lake has a table {str(name)!r} already that is not a mirror of {str(relation.table)!r}",
-                hint="drop or rename it in the lake, or let the mirror land elsewhere with `as:`",
-            )
         fields, shape = fields_of(relation, dict(kinds), with_history=history)
-        return NewMirror(relation.oid, self._lake.new_table(name, fields), shape, replaces)
+        new = NewMirror(relation.oid, self._lake.new_table(name, fields), shape, replaces)
+        names.take(name)
+        return new
 
     def new_quarantine(self) -> NewTable | None:
         """The table of values that found no place, for `create`; None if the lake has it."""
@@ -253,9 +254,9 @@ class DuckLakeSink:
             expected = mirror.replaces.position if mirror.replaces else None
             advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape))
         bad = [note for mirror in mirrors for note in reports.get(-mirror.oid, [])]
-        bad += self._settled({each.oid for each in mirrors if each.replaces}, base, at)
-        if bad:
-            changes.append(_change(new.name if new else self._quarantine().id, bad, [])[0])
+        settled = self._settled({each.oid for each in mirrors if each.replaces}, base, at)
+        if bad or settled:
+            changes.append(_change(new.name if new else self._quarantine().id, [*bad, *settled], [])[0])
         commit = Commit(
             base,
             self._source,
@@ -264,7 +265,12 @@ class DuckLakeSink:
             tuple(changes),
             dropped=tuple(each.replaces.table.id for each in mirrors if each.replaces),
         )
-        return self._land(commit), found
+        try:
+            return self._land(commit), found
+        except (CommitConflict, AlreadyDelivered, TableError):
+            if settled:
+                _delete(self._quarantine().path, settled)
+            raise
 
     def _settled(self, replaced: set[int], base: Snapshot, at: Lsn) -> list[bytes]:
         """The quarantine without the open values of tables that are copied anew: what is still bad comes again."""
@@ -282,13 +288,14 @@ class DuckLakeSink:
         return reports
 
     def discard(self, plan: Plan, reports: Mapping[int, list[bytes]]) -> None:
-        """Delete the files of reports that did not land."""
+        """Delete the files of a delivery's reports that did not land."""
         for oid, notes in reports.items():
-            path = plan.standings[oid].table.path if oid > 0 else plan.quarantine.path
-            for report in map(read_report, notes):
-                written = report.file if isinstance(report, Wrote) else report.deletes.delete_file
-                if written is not None:
-                    filesystem(path).delete_file(inside(path) + written.path)
+            _delete(plan.standings[oid].table.path if oid > 0 else plan.quarantine.path, notes)
+
+    def discard_copy(self, target: DuckLakeTarget, reports: Mapping[int, list[bytes]]) -> None:
+        """Delete the files of a copy's reports that did not land."""
+        for oid, notes in reports.items():
+            _delete(target.landings[max(oid, 0)].path, notes)
 
     def close(self) -> None:
         self._lake.close()
@@ -319,6 +326,13 @@ class DuckLakeSink:
             TakenOut(end_file(filesystem(table.path), table.path, file), file.record_count - file.deleted_count)
             for file in self._lake.files([table.id], plan.base)
         ]
+
+
+def _delete(path: str, reports: Iterable[bytes]) -> None:
+    for report in map(read_report, reports):
+        written = report.file if isinstance(report, Wrote) else report.deletes.delete_file
+        if written is not None:
+            filesystem(path).delete_file(inside(path) + written.path)
 
 
 def _refused(names: Names, oid: int, name: TableName) -> tuple[int, str] | None:

@@ -15,6 +15,7 @@ from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
 from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
+from headwater.errors import TableError
 from headwater.files import filesystem, inside
 from headwater.sink.recent import Recent
 from headwater.target import Taken
@@ -111,12 +112,17 @@ class DuckLakeTarget:
 
     def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         landing = self.landings[max(oid, 0)]  # below 0: the quarantine
-        reports = []
-        for replacing, load in _file_loads(rows):
-            files, table = filesystem(landing.path), _completed(load, landing.fields)
-            file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
-            reports.append(pickle.dumps(Wrote(file, replacing)))
-        return reports
+        files, done = filesystem(landing.path), []
+        try:
+            for replacing, load in _file_loads(rows):
+                table = _completed(load, landing.fields)
+                file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
+                done.append(Wrote(file, replacing))
+        except TableError:  # nobody would hear of those before it
+            for each in done:
+                files.delete_file(inside(landing.path) + each.file.path)
+            raise
+        return [pickle.dumps(each) for each in done]
 
     def _row_ids(self, file: LiveFile, positions: np.ndarray) -> pa.Array:
         """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
