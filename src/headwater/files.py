@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
 
-__all__ = ["S3", "absolute", "check_writable", "filesystem", "folder", "inside"]
+__all__ = ["S3", "absolute", "check_writable", "durable", "filesystem", "folder", "inside", "make_folder", "sync"]
 
 _S3 = "s3://"
 
@@ -80,8 +82,38 @@ def folder(files: fs.FileSystem, path: str) -> str:
     """Make the folder `path` where there are folders; return it as `files` wants it."""
     where = inside(path)
     if isinstance(files, fs.LocalFileSystem):
-        files.create_dir(where)
+        make_folder(where)
     return where
+
+
+def make_folder(path: str) -> None:
+    """Make a folder on local disk, and those above it; they outlive a loss of power."""
+    path = path.rstrip("/") or "/"
+    if not os.path.isdir(path):
+        above = os.path.dirname(path) or "."
+        make_folder(above)
+        with suppress(FileExistsError):  # another process was quicker, and perhaps has not synced it yet
+            os.mkdir(path)
+        sync(above)
+
+
+@contextmanager
+def durable(files: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
+    """A new file to write to; when the block has ended it outlives a loss of power, and so does its name."""
+    with files.open_output_stream(path) as stream:
+        yield stream
+    if isinstance(files, fs.LocalFileSystem):  # an object store has it when the stream is closed
+        sync(path)
+        sync(os.path.dirname(path))
+
+
+def sync(path: str) -> None:
+    """Have a file's content on disk, or a folder's names."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_writable(path: str, s3: S3 | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 import uuid
 from dataclasses import replace
 from decimal import Decimal
@@ -20,12 +22,14 @@ from lakebench import Bench, T
 from headwater.change import TableName
 from headwater.ducklake.casting import fitted
 from headwater.ducklake.contents import read_columns, read_rows
+from headwater.ducklake.deletes import delete_rows, restamp
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Alteration, Commit, Field, TableChange
+from headwater.ducklake.model import Alteration, Commit, Field, LiveFile, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.texts import text_of, value_of
 from headwater.ducklake.writing import plain_type, write_data_file
 from headwater.errors import TableError
+from headwater.files import filesystem
 
 SQLITE = pytest.mark.parametrize("lake_url", ["sqlite"], indirect=True)
 MERGE = "CALL ducklake_merge_adjacent_files('{l}')"
@@ -400,3 +404,33 @@ def test_names_with_dots_are_names_like_others(bench: Bench) -> None:
     (live,) = bench.live()
     for field, value in zip(bench.table().columns, (1, "x", "y", ["z"]), strict=True):
         assert read_rows(bench.files, live, [field], np.array([0])).to_pylist() == [{field.name: value}]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """What was on disk when it was last synced, by inode: a file's size, or a folder's names."""
+    found: dict[int, Any] = {}
+    fsync = os.fsync
+
+    def seen(handle: int) -> None:
+        fsync(handle)
+        about = os.fstat(handle)
+        found[about.st_ino] = set(os.listdir(handle)) if stat.S_ISDIR(about.st_mode) else about.st_size
+
+    monkeypatch.setattr(os, "fsync", seen)
+    return found
+
+
+def test_files_and_new_folders_are_on_disk_before_they_are_told_of(tmp_path: Path, synced: dict[int, Any]) -> None:
+    folder, column = tmp_path / "lake" / "public" / "t", Field(1, "id", "int64")
+    files, path = filesystem(str(folder)), f"{folder}/"
+    data = write_data_file(files, path, pa.table({"id": [1, 2, 3]}), [column])
+    live = LiveFile(1, 1, path + data.path, 3, 0, inlined_positions=np.array([0]), inlined_snapshots=np.array([4]))
+    deletes = delete_rows(files, path, live, np.array([1]), snapshot=5, inline_limit=0).delete_file
+    assert deletes is not None
+    again = restamp(files, path, deletes, 6)
+    for name, size in [(data.path, data.size), (deletes.path, deletes.size), (again.path, again.size)]:
+        assert synced[(folder / name).stat().st_ino] == size
+    assert synced[folder.stat().st_ino] == {data.path, deletes.path, again.path}
+    for made in (folder, *folder.parents[:2]):
+        assert made.name in synced[made.parent.stat().st_ino]

@@ -18,7 +18,7 @@ from pyarrow import fs
 from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
 from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, footer_size
 from headwater.errors import TableError
-from headwater.files import folder, inside
+from headwater.files import durable, folder, inside
 
 __all__ = ["INLINE_LIMIT", "delete_rows", "deleted_positions", "end_file", "restamp"]
 
@@ -124,7 +124,7 @@ def _write(
         columns.append(pa.array(snapshots, pa.int64()))
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     name = f"headwater-{uuid.uuid4()}-delete.parquet"
-    with files.open_output_stream(folder(files, table_path) + name) as sink:
+    with durable(files, folder(files, table_path) + name) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
             writer.write_table(table)
         size = sink.tell()

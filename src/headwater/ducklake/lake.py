@@ -25,7 +25,7 @@ from headwater.ducklake.names import Names
 from headwater.ducklake.shaping import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unreachable
-from headwater.files import S3, absolute, check_writable, filesystem
+from headwater.files import S3, absolute, check_writable, filesystem, make_folder
 
 __all__ = ["Lake", "open_lake"]
 
@@ -200,7 +200,7 @@ def _create(url: LakeUrl, data_path: str, catalog: Catalog, s3: S3 | None) -> No
 
 def _new_sqlite_file(url: SqliteUrl) -> None:
     try:
-        os.makedirs(os.path.dirname(url.path), exist_ok=True)
+        make_folder(os.path.dirname(url.path))
         connection = sqlite3.connect(url.path, timeout=10)
         try:
             # In this mode (the file remembers it) a long query of a reader does not hold up our commits.

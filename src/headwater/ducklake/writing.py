@@ -15,7 +15,7 @@ from headwater.ducklake.casting import fitted, plain
 from headwater.ducklake.model import DataFile, Field
 from headwater.ducklake.stats import Leaf, StatsCollector
 from headwater.errors import TableError
-from headwater.files import folder
+from headwater.files import durable, folder
 
 __all__ = [
     "ROW_ID",
@@ -114,7 +114,7 @@ def write_data_file(
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
     rows = 0
-    with files.open_output_stream(where) as sink:
+    with durable(files, where) as sink:  # the catalog will say that it is there
         with pq.ParquetWriter(
             sink, schema, compression="snappy", use_dictionary=_repeating(schema), store_schema=False
         ) as writer:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
-from headwater.files import filesystem, inside
+from headwater.files import filesystem, inside, sync
 from headwater.log import segment
 
 __all__ = ["Folder", "place"]
@@ -48,8 +48,8 @@ class Folder:
             with self._system.open_output_stream(path) as sink:
                 segment.write(table, sink)
             if self._local:
-                _sync(path)
-                _sync(self._path)
+                sync(path)
+                sync(self._path)
         except (PermissionError, NotADirectoryError, FileExistsError) as exc:
             raise ConfigError(
                 f"the log folder {self.uri!r} cannot be written: {exc}", hint="make it writable, or change `log`"
@@ -97,16 +97,4 @@ class Folder:
     def _make(self) -> None:
         if not self._made and self._local:
             os.makedirs(self._path, exist_ok=True)
-            folder = self._path
-            for _ in range(4):  # it, that of the source, `segments`, the log
-                _sync(folder)
-                folder = os.path.dirname(folder)
         self._made = True
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
