@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.change import Lsn, TableName
 from headwater.decode import Bad
@@ -21,6 +22,8 @@ __all__ = [
     "NAME",
     "SCHEMA",
     "Changes",
+    "Entry",
+    "Origin",
     "key_texts",
     "quarantined",
     "rewritten",
@@ -31,41 +34,61 @@ __all__ = [
 NAME = TableName("main", "headwater_quarantine")
 _TEXT = pa.large_string()
 FIELDS = (  # name, how it travels, what it is in the lake
+    ("source", _TEXT, "varchar"),  # whose OIDs these are, as the lake's positions name it
     ("table_oid", pa.int64(), "int64"),
     ("table_name", _TEXT, "varchar"),
     ("key", _TEXT, "json"),  # the row's key, by column
+    ("column_number", pa.int64(), "int64"),  # PostgreSQL's: it survives a rename
     ("column_name", _TEXT, "varchar"),
     ("value", _TEXT, "varchar"),  # as PostgreSQL prints it
     ("lsn", _TEXT, "varchar"),  # of the commit that brought it
     ("row_key", pa.large_binary(), "blob"),  # the key as deliveries compare it
-    ("resolved_lsn", _TEXT, "varchar"),  # by when the value was overwritten or its row deleted
+    ("resolved_lsn", _TEXT, "varchar"),  # by when the value was overwritten, or its row or its column was gone
 )
-KNOWN_BY = ("table_oid", "row_key", "column_name", "resolved_lsn")
+KNOWN_BY = ("source", "table_oid", "row_key", "column_number", "resolved_lsn")
 SCHEMA = pa.schema([pa.field(name, arrow) for name, arrow, _ in FIELDS])
 
 Changes = Mapping[str, Any]  # what becomes of an entry's columns
 
 
+class Origin(NamedTuple):
+    """The table that values come from; `numbers` are those of its columns, by name."""
+
+    source: str
+    oid: int
+    name: str
+    numbers: Mapping[str, int]
+
+
+class Entry(NamedTuple):
+    """A value in quarantine: its table, its row, and its column's number."""
+
+    oid: int
+    row_key: bytes | None
+    column: int
+
+
 def settled_by(lsn: Lsn) -> Changes:
-    """By this position the value was overwritten, or its row is gone."""
+    """By this position the value was overwritten, or its row is gone, or its column."""
     return {"resolved_lsn": str(lsn)}
 
 
 def quarantined(
-    table: tuple[int, str],
+    origin: Origin,
     rows: pa.Table,
     key: Sequence[str],
     bad: Mapping[str, Sequence[Bad]],
     lsns: npt.NDArray[np.int64] | Lsn,
     row_keys: pa.Array | None = None,
 ) -> pa.Table:
-    """The rows of the quarantine for what is `bad` among `rows`; `table` is OID and name, `lsns` one for each row."""
-    oid, name = table
+    """The rows of the quarantine for what is `bad` among `rows`, by column; `lsns` has one for each row."""
     found = [(each, column) for column, values in bad.items() for each in values]
     columns = {
-        "table_oid": [oid] * len(found),
-        "table_name": [name] * len(found),
+        "source": [origin.source] * len(found),
+        "table_oid": [origin.oid] * len(found),
+        "table_name": [origin.name] * len(found),
         "key": key_texts(rows.take(pa.array([each.row for each, _ in found], pa.int64())), key),
+        "column_number": [origin.numbers[column] for _, column in found],
         "column_name": [column for _, column in found],
         "value": [each.text for each, _ in found],
         "lsn": [str(lsns if isinstance(lsns, Lsn) else Lsn(int(lsns[each.row]))) for each, _ in found],
@@ -94,14 +117,15 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def unresolved(target: Target[Any], place: Place) -> Iterator[tuple[int, tuple[int, bytes | None, str]]]:
-    """The entries of one of the quarantine's files that are not settled: position, and table, row key and column."""
-    gone = frozenset(target.gone(place).tolist())
-    for first, columns in target.keys(place):
-        entries = zip(*(column.to_pylist() for column in columns), strict=True)
-        for position, (oid, row_key, column, settled) in enumerate(entries, first):
-            if settled is None and position not in gone:
-                yield position, (oid, row_key, column)
+def unresolved(target: Target[Any], place: Place, oids: Collection[int]) -> Iterator[tuple[int, Entry]]:
+    """The entries of these tables in one of the quarantine's files that are not settled, by ascending position."""
+    gone = target.gone(place)
+    for first, (source, oid, row_key, column, settled) in target.keys(place):
+        ours = pc.and_(pc.equal(source, target.source), pc.is_in(oid, pa.array(list(oids), oid.type)))
+        at = np.flatnonzero(pc.and_(ours, pc.is_null(settled)).fill_null(False).to_numpy(zero_copy_only=False))
+        at = at[~np.isin(at + first, gone)]
+        entries = (each.take(pa.array(at)).to_pylist() for each in (oid, row_key, column))
+        yield from zip((at + first).tolist(), map(Entry._make, zip(*entries, strict=True)), strict=True)
 
 
 def rewritten(target: Target[Any], place: Place, changes: Mapping[int, Changes]) -> Iterator[bytes]:

@@ -36,6 +36,11 @@ PlaceT_contra = TypeVar("PlaceT_contra", bound=Place, contravariant=True)
 class Target(Protocol[PlaceT_contra]):
     """What a lake does inside Spark's workers. Picklable; reports are its own notes, carried to its commit unread."""
 
+    @property
+    def source(self) -> str:
+        """Whose tables these are: several pipelines may share a lake, and its quarantine."""
+        ...
+
     def keys(self, place: PlaceT_contra) -> Iterator[tuple[int, list[pa.Array]]]:
         """The key columns of a file, in pieces: the position of a piece's first row, and its columns."""
         ...

@@ -67,6 +67,15 @@ def test_a_large_value_in_quarantine_that_an_update_leaves_alone_stays_there(mir
     assert mirror.ask("SELECT n, note FROM lake.public.t") == [(None, "b")]
     ((_, _, column, value),) = mirror.ask(OPEN)
     assert (column, value) == ("n", "123456789" * 1000)
+    mirror.execute("ALTER TABLE t RENAME n TO amount", "UPDATE t SET note = 'c'")
+    mirror.sync()
+    assert mirror.ask("SELECT amount, note FROM lake.public.t") == [(None, "c")]
+    assert len(mirror.ask(OPEN)) == 1
+    mirror.execute(
+        "INSERT INTO t VALUES (2, 1, 'd')", "ALTER TABLE t DROP amount", "UPDATE t SET note = 'e' WHERE id = 2"
+    )
+    mirror.sync()
+    assert mirror.ask(OPEN) == []
 
 
 def test_a_column_can_be_asked_to_be_another_type(mirror: Mirror) -> None:

@@ -21,12 +21,13 @@ from headwater.merge.keys import row_keys
 from headwater.merge.net import UPSERT
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
-from headwater.quarantine import FIELDS, SCHEMA, quarantined
+from headwater.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
 from tests.merge.messages import INT4, NUMERIC, OID, TEXT, TOAST, column, mirror, number, relation, update
 
 SHAPE = relation(column("id", INT4, 1), column("price", NUMERIC, 3))
 BAG = relation(column("item", TEXT, 2), column("price", NUMERIC, 3), identity="f")
+NUMBERS = {"id": 1, "item": 2, "price": 3, "dropped since": 4}
 OTHER = 88  # a table that is not in the batch
 ROW = row_keys(pa.table({"item": pa.array(["a"]), "price": pa.nulls(1, pa.decimal128(10, 2))}), {})[0].as_py()
 
@@ -37,19 +38,17 @@ class Quarantine:
     def __init__(self, folder: Path) -> None:
         (folder / "q").mkdir()
         self.fields = numbered(tuple(Field(0, name, kind) for name, _, kind in FIELDS))
-        key = tuple(
-            f for n in ("table_oid", "row_key", "column_name", "resolved_lsn") for f in self.fields if f.name == n
-        )
+        key = tuple(field for name in KNOWN_BY for field in self.fields if field.name == name)
         self.path = f"{folder}/q/"
-        self.target = DuckLakeTarget({0: Landing(self.path, self.fields, key)}, snapshot=5)
+        self.target = DuckLakeTarget({0: Landing(self.path, self.fields, key)}, snapshot=5, source="1/db/g")
         self.room = Scratch(str(folder))
         self.places: list[DuckLakePlace] = []
 
-    def hold(self, *entries: tuple[Any, ...], gone: tuple[int, ...] = ()) -> None:
+    def hold(self, *entries: tuple[Any, ...], gone: tuple[int, ...] = (), source: str = "1/db/g") -> None:
         """A file of entries (oid, row_key, column[, resolved_lsn]); some of them deleted since."""
         rows = [
-            {"table_oid": oid, "row_key": key, "column_name": name, "value": f"value {len(self.places)}.{at}",
-             "resolved_lsn": rest[0] if rest else None}
+            {"source": source, "table_oid": oid, "row_key": key, "column_number": NUMBERS[name],
+             "value": f"value {len(self.places)}.{at}", "resolved_lsn": rest[0] if rest else None}
             for at, (oid, key, name, *rest) in enumerate(entries)
         ]  # fmt: skip
         (report,) = self.target.write(0, [(pa.Table.from_pylist(rows, schema=SCHEMA), None)])
@@ -101,6 +100,7 @@ def test_values_whose_rows_are_overwritten_or_gone_are_settled_and_no_others(qua
         gone=(5,),
     )
     quarantine.hold((OID, number(3), "price"), (OID, number(4), "price"))
+    quarantine.hold((OID, number(1), "price"), source="2/db/g")
     changed = quarantine.settle([number(1), number(3)], {"key": number(1), "message": update("1", "2.00")})
     assert changed == {
         "value 0.0": (100, None, number(1), "0/500"),
@@ -110,12 +110,20 @@ def test_values_whose_rows_are_overwritten_or_gone_are_settled_and_no_others(qua
 
 def test_a_truncate_settles_all_values_of_the_table(quarantine: Quarantine) -> None:
     quarantine.hold((OID, number(1), "price"), (OTHER, number(2), "price"), (OID, None, "price"))
+    quarantine.hold((OID, number(1), "price"), source="1/db/another group")
     assert quarantine.settle([], truncated=True).keys() == {"value 0.0", "value 0.2"}
 
 
 def test_nothing_to_settle_touches_no_file(quarantine: Quarantine) -> None:
     quarantine.hold((OID, number(1), "price"))
     assert quarantine.settle([number(2)]) == {}
+
+
+def test_what_was_settled_before_does_not_have_the_batch_read_again(quarantine: Quarantine) -> None:
+    quarantine.hold((OID, number(1), "price", "0/1"), (OTHER, number(1), "price"))
+    batch, nowhere = Batch((), {OID: mirror(SHAPE)}, {1: SHAPE}, Lsn(0x500)), Kept(0, OID, "no such file", 0)
+    run = Resolve(batch, quarantine.target, quarantine.room, (nowhere,), frozenset(), tuple(quarantine.places))
+    assert list(run()) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_nothing_to_settle_touches_no_file(quarantine: Quarantine) -> None:
 def test_a_value_that_the_updates_left_alone_stays(
     messages: list[bytes], settled: bool, quarantine: Quarantine
 ) -> None:
-    quarantine.hold((OID, number(1), "price"), (OID, number(1), "dropped since"))
+    quarantine.hold((OID, number(1), "price"), (OID, number(2), "dropped since"))
     newest, *older = messages
     upsert = {"key": number(1), "message": newest, "older": older, "older_relations": [1] * len(older)}
     changed = quarantine.settle([number(1)], upsert | {"base": number(1)})
@@ -166,7 +174,8 @@ def test_the_quarantine_tells_the_key_as_people_know_it() -> None:
         }
     )
     key = ("id", "uuid", "bytes", "at", "price")
-    found = quarantined((OID, "t"), rows, key, {"bad": (Bad(1, "NaN"), Bad(0, "x"))}, pa.array([16, 32]).to_numpy())
+    origin = Origin("1/db/g", OID, "t", {"bad": 6})
+    found = quarantined(origin, rows, key, {"bad": (Bad(1, "NaN"), Bad(0, "x"))}, pa.array([16, 32]).to_numpy())
     assert found.schema == SCHEMA
     assert [json.loads(each) for each in found["key"].to_pylist()] == [
         {"id": 2, "uuid": "00000000-0000-0000-0000-000000000001", "bytes": "\\xff",
@@ -175,12 +184,13 @@ def test_the_quarantine_tells_the_key_as_people_know_it() -> None:
          "price": "1.50"},
     ]  # fmt: skip
     assert found.drop_columns(["key"]).to_pylist()[0] == {
-        "table_oid": OID, "table_name": "t", "column_name": "bad", "value": "NaN", "lsn": "0/20", "row_key": None,
-        "resolved_lsn": None,
+        "source": "1/db/g", "table_oid": OID, "table_name": "t", "column_number": 6, "column_name": "bad",
+        "value": "NaN", "lsn": "0/20", "row_key": None, "resolved_lsn": None,
     }  # fmt: skip
 
 
 def test_the_quarantine_of_a_table_without_a_key_has_the_row_to_find_it_by() -> None:
     rows = pa.table({"item": ["a"], "price": pa.nulls(1, pa.decimal128(10, 2))})
-    found = quarantined((OID, "t"), rows, (), {"price": (Bad(0, "NaN"),)}, Lsn(16), row_keys(rows, {}))
+    origin = Origin("1/db/g", OID, "t", NUMBERS)
+    found = quarantined(origin, rows, (), {"price": (Bad(0, "NaN"),)}, Lsn(16), row_keys(rows, {}))
     assert found.select(["key", "lsn", "row_key"]).to_pylist() == [{"key": None, "lsn": "0/10", "row_key": ROW}]

@@ -9,6 +9,12 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.verify import Verified
 
+# The same values, of a table with the same OID that another pipeline brings into the same lake.
+OF_ANOTHER = (
+    "INSERT INTO lake.headwater_quarantine SELECT * REPLACE ('x/g' AS source) FROM lake.headwater_quarantine"
+    " WHERE resolved_lsn IS NULL"
+)
+
 
 def settled(mirror: Mirror, *statements: str) -> dict[str, Verified]:
     """The verdicts, by table, once these statements are in the lake."""
@@ -32,6 +38,8 @@ def test_a_value_in_quarantine_is_no_difference_and_one_that_is_lost_is(mirror: 
         "UPDATE t SET at = now() WHERE id = md5('3')::uuid",
     )
     assert (found["t"].ok, found["t"].source_rows, found["t"].lake_rows) == (True, 21, 21)
+    mirror.ask(OF_ANOTHER)
+    assert mirror.verify()[0].ok
     mirror.ask("DELETE FROM lake.headwater_quarantine WHERE value = 'Infinity'")
     mirror.ask("UPDATE lake.headwater_quarantine SET value = '{{2}}' WHERE column_name = 'l'")
     (found["t"],) = mirror.verify()
@@ -136,6 +144,9 @@ def test_a_table_that_was_copied_again_has_its_misfits_once(mirror: Mirror) -> N
     mirror.sync()
     (waiting,) = mirror.verify()
     assert (waiting.ok, waiting.reason.split(",")[0]) == (False, "is PENDING: it is to be copied again")
+    mirror.ask(OF_ANOTHER)
     flow.copy(mirror.m)
-    found = settled(mirror, "INSERT INTO t VALUES ('b', 'NaN')")
+    found = settled(mirror, "INSERT INTO t VALUES ('b', 'NaN')", "DELETE FROM t WHERE id = 'a'")
     assert found["t"].ok, found
+    marked = "SELECT count(*) FROM lake.headwater_quarantine WHERE source = 'x/g' AND resolved_lsn IS NOT NULL"
+    assert mirror.ask(marked) == [(0,)]

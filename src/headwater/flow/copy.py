@@ -32,7 +32,7 @@ from headwater.errors import (
     Unreachable,
 )
 from headwater.flow.mirroring import Mirroring, fail
-from headwater.quarantine import quarantined
+from headwater.quarantine import Origin, quarantined
 from headwater.sink.ducklake import NewMirror
 from headwater.spark import on_tasks
 from headwater.state import State, TableRow
@@ -238,7 +238,9 @@ class CopyRange:
             if name in bad:
                 raise merging.unfit_key(str(relation.table), name, kinds[name], bad[name][0])
         keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
-        return quarantined((relation.oid, str(relation.table)), rows, key, bad, self.exported.lsn, keys)
+        numbers = {column.name: column.attnum for column in relation.columns}
+        origin = Origin(self.target.source, relation.oid, str(relation.table), numbers)
+        return quarantined(origin, rows, key, bad, self.exported.lsn, keys)
 
 
 def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headwater.merge.batch import Batch
+from headwater.merge.batch import Batch, MirrorColumn
 from headwater.merge.rows import first_told, typed_rows
 from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.tuples import UNCHANGED
-from headwater.quarantine import Changes, key_texts, rewritten, settled_by, unresolved
+from headwater.quarantine import Changes, Entry, key_texts, rewritten, settled_by, unresolved
 from headwater.target import Place, Target
 
 __all__ = ["Resolve"]
@@ -21,7 +22,7 @@ __all__ = ["Resolve"]
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """One task for all of the quarantine: it yields the lake's reports."""
+    """One task for all of the quarantine: it yields the lake's reports. It holds what is open there, not the batch."""
 
     batch: Batch
     target: Target[Any]
@@ -31,21 +32,26 @@ class Resolve:
     places: tuple[Place, ...]
 
     def __call__(self) -> Iterator[bytes]:
-        tables = {oid: self._table(oid) for oid in {each.oid for each in self.kept}}
-        for place in self.places:
-            yield from rewritten(self.target, place, dict(self._changes(place, tables)))
+        oids = {each.oid for each in self.kept}
+        found = [(place, list(unresolved(self.target, place, oids))) for place in self.places]
+        rows: defaultdict[int, set[bytes | None]] = defaultdict(set)
+        for entry in (entry for _, entries in found for _, entry in entries):
+            rows[entry.oid].add(entry.row_key)
+        tables = {oid: self._table(oid, keys) for oid, keys in rows.items()}
+        for place, entries in found:
+            changes = {position: tables[entry.oid].change(entry) for position, entry in entries}
+            yield from rewritten(self.target, place, {position: each for position, each in changes.items() if each})
 
-    def _changes(self, place: Place, tables: Mapping[int, _Table]) -> Iterator[tuple[int, Changes]]:
-        """By position, what becomes of the entries that change."""
-        for position, (oid, key, column) in unresolved(self.target, place):
-            if oid in tables and (change := tables[oid].change(key, column)):
-                yield position, change
-
-    def _table(self, oid: int) -> _Table:
-        mine = [each for each in self.kept if each.oid == oid]
-        touched = Counter(key for each in mine for key in self.room.touched(each).to_pylist())
-        upserts = pa.concat_tables([pa.table(self.room.upserts(each)) for each in mine])
-        return _Table(self.batch, oid, oid in self.truncated, touched, upserts.filter(upserts["base"].is_valid()))
+    def _table(self, oid: int, rows: Collection[bytes | None]) -> _Table:
+        """What is done to these rows of a table."""
+        keys = pa.array([key for key in rows if key is not None], pa.binary())
+        touched: Counter[bytes] = Counter()
+        based = []
+        for each in (each for each in self.kept if each.oid == oid):
+            here, upserts = self.room.touched(each), self.room.upserts(each)
+            touched.update(here.filter(pc.is_in(here, keys)).to_pylist())
+            based.append(pa.table(upserts.filter(pc.is_in(upserts["base"], keys))))
+        return _Table(self.batch, oid, oid in self.truncated, touched, pa.concat_tables(based))
 
 
 class _Table:
@@ -53,36 +59,34 @@ class _Table:
 
     def __init__(self, batch: Batch, oid: int, truncated: bool, touched: Counter[bytes], based: pa.Table) -> None:
         self._batch, self._mirror = batch, batch.mirrors[oid]
+        self._columns = {column.attnum: column for column in self._mirror.columns}
         self._truncated = truncated
         self._touched = touched
         self._based = based  # rows that take values from those they replace
         self._at = {base: row for row, base in enumerate(based["base"].to_pylist())}
-        self._settled: Counter[tuple[bytes, str]] = Counter()
+        self._settled: Counter[Entry] = Counter()
 
-    def change(self, key: bytes | None, column: str) -> Changes:
-        """What becomes of an entry under this key; nothing, if its value is still what the row has there."""
-        settled = settled_by(self._batch.upto)
-        if self._truncated:
+    def change(self, entry: Entry) -> Changes:
+        """What becomes of an entry; nothing, if its value is still what the row has there."""
+        settled, key, column = settled_by(self._batch.upto), entry.row_key, self._columns.get(entry.column)
+        if self._truncated or column is None:  # a column that was dropped
             return settled
         if key is None or key not in self._touched:
             return {}
         row = self._at.get(key)
         if row is not None and self._left_alone(row, column):
             return self._moved(row)
-        self._settled[key, column] += 1
+        self._settled[entry] += 1
         # Equal rows of a table without a key have the same 'key': as many values are settled as rows go.
-        return settled if self._mirror.key or self._settled[key, column] <= self._touched[key] else {}
+        return settled if self._mirror.key or self._settled[entry] <= self._touched[key] else {}
 
-    def _left_alone(self, row: int, column: str) -> bool:
+    def _left_alone(self, row: int, column: MirrorColumn) -> bool:
         """Whether the row was updated without this value: PostgreSQL did not send it again, so it is what it was."""
-        wanted = next((each for each in self._mirror.columns if each.name == column), None)
-        if wanted is None:
-            return False
         (upsert,) = self._based.slice(row, 1).to_pylist()
         versions = [upsert["relation"], *(upsert["older_relations"] or ())]
         messages = [upsert["message"], *(upsert["older"] or ())]
         chain = [(self._batch.relations[v], m) for v, m in zip(versions, messages, strict=True)]
-        return first_told(self._mirror, wanted, chain) == UNCHANGED
+        return first_told(self._mirror, column, chain) == UNCHANGED
 
     def _moved(self, row: int) -> Changes:
         upsert = self._based.slice(row, 1)

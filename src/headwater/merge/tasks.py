@@ -24,7 +24,7 @@ from headwater.merge.resolve import Resolve
 from headwater.merge.rows import Typed, keyed, typed_rows
 from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.staged import staged
-from headwater.quarantine import quarantined
+from headwater.quarantine import Origin, quarantined
 from headwater.target import Place, Target
 
 __all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
@@ -350,7 +350,8 @@ class WriteSlot:
             part = upserts.filter(pc.equal(upserts["relation"], relation)).combine_chunks()
             typed = typed_rows(mirror, self.batch.relations, part, lake)
             if typed.bad:
-                bad.append(_bad_rows(mirror, typed, part["lsn"].to_numpy(), part["key"].combine_chunks()))
+                lsns, keys = part["lsn"].to_numpy(), part["key"].combine_chunks()
+                bad.append(_bad_rows(self.target.source, mirror, typed, lsns, keys))
             found.append((typed.rows, part["row_id"].combine_chunks() if ids else None))
         return found
 
@@ -373,8 +374,8 @@ class Append:
             try:
                 typed = self._typed(mirror, relation, rows)
                 if typed.bad:
-                    keys = self._keys(mirror, relation, rows)
-                    bad[mirror.oid].append(_bad_rows(mirror, typed, rows["commit_lsn"].to_numpy(), keys))
+                    keys, lsns = self._keys(mirror, relation, rows), rows["commit_lsn"].to_numpy()
+                    bad[mirror.oid].append(_bad_rows(self.target.source, mirror, typed, lsns, keys))
             except TableError as error:
                 failed.add(mirror.oid)
                 held.pop(mirror.oid, None)
@@ -412,8 +413,9 @@ class Append:
                 yield _failed(oid, error)
 
 
-def _bad_rows(mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
-    return quarantined((mirror.oid, mirror.name), typed.rows, mirror.key, typed.bad, lsns, keys)
+def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
+    origin = Origin(source, mirror.oid, mirror.name, {column.name: column.attnum for column in mirror.columns})
+    return quarantined(origin, typed.rows, mirror.key, typed.bad, lsns, keys)
 
 
 def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -65,6 +65,7 @@ class Followed:
 class Plan:
     """One delivery: the snapshot it is planned on, and the tables it advances."""
 
+    source: str
     base: Snapshot
     standings: Mapping[int, Standing]
     quarantine: Table
@@ -76,7 +77,7 @@ class Plan:
         landings = {0: _landing(self.quarantine.path, self.quarantine.columns, quarantine.KNOWN_BY)}
         for oid, key in keys.items():
             landings[oid] = _landing(self.standings[oid].table.path, self.fields(oid), key or self._mirrored(oid))
-        return DuckLakeTarget(landings, self.base.id + 1)
+        return DuckLakeTarget(landings, self.base.id + 1, self.source)
 
     def fields(self, oid: int) -> tuple[Field, ...]:
         return self.followed[oid].fields if oid in self.followed else self.standings[oid].table.columns
@@ -115,11 +116,11 @@ class DuckLakeSink:
 
     def __init__(self, lake: Lake, source: str) -> None:
         self._lake = lake
-        self._source = source  # whose OIDs the positions are under
+        self.source = source  # whose OIDs the positions are under
 
     def standings(self) -> dict[int, Standing]:
         """Every table of ours in the lake, with its position. The lake's word is the truth."""
-        positions = self._lake.positions(self._source)
+        positions = self._lake.positions(self.source)
         tables = {table.id: table for table in self._lake.tables().values()}
         return {
             oid: Standing(oid, tables[each.table_id], each.lsn, Shape.parse(each.shape) if each.shape else Shape({}))
@@ -135,7 +136,7 @@ class DuckLakeSink:
         for table_id in self._lake.inlined_rows([each.table.id for each in standings.values()]):
             self._lake.flush_inlined(next(each.table for each in standings.values() if each.table.id == table_id))
             base = self._lake.snapshot()
-        return Plan(base, standings, self._quarantine())
+        return Plan(self.source, base, standings, self._quarantine())
 
     def follow(self, plan: Plan, relation: Relation, kinds: Mapping[str, LakeType], rename: TableName | None) -> None:
         """Let the plan's table have the relation's columns, and another name if it gets one; or TableError."""
@@ -209,7 +210,7 @@ class DuckLakeSink:
         if settled:
             changes.append(_change(plan.quarantine.id, settled, [])[0])
         commit = Commit(
-            plan.base, self._source, advances, changes=tuple(changes), alterations=tuple(alterations.values())
+            plan.base, self.source, advances, changes=tuple(changes), alterations=tuple(alterations.values())
         )
         return self._land(commit), landed
 
@@ -239,7 +240,7 @@ class DuckLakeSink:
         landings = {each.oid: Landing(each.table.path, each.table.columns, ()) for each in mirrors}
         kept = new or self._quarantine()
         landings[0] = Landing(kept.path, kept.columns, ())
-        return DuckLakeTarget(landings, self._lake.snapshot().id + 1)
+        return DuckLakeTarget(landings, self._lake.snapshot().id + 1, self.source)
 
     def create(
         self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
@@ -259,7 +260,7 @@ class DuckLakeSink:
             changes.append(_change(new.name if new else self._quarantine().id, [*bad, *settled], [])[0])
         commit = Commit(
             base,
-            self._source,
+            self.source,
             advances,
             (*(each.table for each in mirrors), *((new,) if new else ())),
             tuple(changes),
@@ -277,13 +278,12 @@ class DuckLakeSink:
         if not replaced:
             return []
         table = self._quarantine()
-        target = DuckLakeTarget({0: _landing(table.path, table.columns, quarantine.KNOWN_BY)}, base.id + 1)
+        landing = _landing(table.path, table.columns, quarantine.KNOWN_BY)
+        target = DuckLakeTarget({0: landing}, base.id + 1, self.source)
         reports: list[bytes] = []
         settled = quarantine.settled_by(at)
         for place in (DuckLakePlace(0, file) for file in self._lake.files([table.id], base)):
-            found = {
-                position: settled for position, (oid, _, _) in quarantine.unresolved(target, place) if oid in replaced
-            }
+            found = {position: settled for position, _ in quarantine.unresolved(target, place, replaced)}
             reports += quarantine.rewritten(target, place, found)
         return reports
 
@@ -306,7 +306,7 @@ class DuckLakeSink:
         if table is None:
             new = self.new_quarantine()
             assert new is not None
-            self._lake.commit(Commit(self._lake.snapshot(), self._source, new_tables=(new,), author=AUTHOR))
+            self._lake.commit(Commit(self._lake.snapshot(), self.source, new_tables=(new,), author=AUTHOR))
             return self._quarantine()
         if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
             raise OperatorMustAct(
@@ -316,8 +316,8 @@ class DuckLakeSink:
 
     def _land(self, commit: Commit) -> int:
         position = max(advance.new for advance in commit.positions.values())
-        group = self._source.rsplit("/", 1)[-1]
-        extra = json.dumps({"lsn": str(position), "source": self._source})
+        group = self.source.rsplit("/", 1)[-1]
+        extra = json.dumps({"lsn": str(position), "source": self.source})
         return self._lake.commit(replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=extra))
 
     def _ended(self, plan: Plan, oid: int) -> list[TakenOut]:

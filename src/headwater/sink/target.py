@@ -80,6 +80,7 @@ class DuckLakeTarget:
 
     landings: Mapping[int, Landing]
     snapshot: int
+    source: str
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
         key = self.landings[place.oid].key

@@ -69,7 +69,7 @@ def _compared(
             except HeadwaterError as error:
                 found.append(_left_out(row, error.message, ok=False))
     if pairs:
-        sides = Sides(m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
+        sides = Sides(m.sink.source, m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
         for oid, each in compare(m.spark, sides, pairs).items():
             found.append(_verdict(rows[oid], each, exported, snapshot))
     return found

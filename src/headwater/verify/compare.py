@@ -74,8 +74,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Where the two sides are: an exported snapshot of the source, a snapshot of the lake. Picklable."""
+    """Where the two sides are: an exported snapshot of the source, a snapshot of the lake. Picklable.
 
+    `source` is the lake's name for it.
+    """
+
+    source: str
     source_url: str
     exported: str
     lake: LakeUrl
@@ -195,7 +199,7 @@ class _Ask:
             entries: list[dict[str, Any]] = []
             if any(side.part is None for side in dealt):
                 attach(con, self.sides.lake, "lake", s3=self.sides.s3, read_only=True, snapshot=self.sides.snapshot)
-                entries = open_entries(con)
+                entries = open_entries(con, self.sides.source)
             for side in dealt:
                 try:
                     yield from self._asked(con, side, entries)

@@ -20,13 +20,14 @@ __all__ = ["is_json", "linked", "open_entries"]
 _LINKED = pa.schema([("kh", pa.uint64()), ("key", pa.string()), ("name", pa.string()), ("value", pa.string())])
 
 
-def open_entries(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """What is in quarantine now, of all tables: only what nobody has settled, which is little as a rule."""
+def open_entries(con: duckdb.DuckDBPyConnection, source: str) -> list[dict[str, Any]]:
+    """What is in quarantine now, of all tables of a source: only what nobody has settled, which is little as a rule."""
     schema, name = map(identifier, quarantine.NAME)
     try:
         found = con.execute(
-            "SELECT table_oid AS oid, row_key, CAST(key AS VARCHAR) AS key, column_name AS name, value"
-            f" FROM lake.{schema}.{name} WHERE resolved_lsn IS NULL"
+            "SELECT table_oid AS oid, row_key, CAST(key AS VARCHAR) AS key, column_number AS number, value"
+            f" FROM lake.{schema}.{name} WHERE resolved_lsn IS NULL AND source = ?",
+            [source],
         )
     except duckdb.CatalogException:  # there was no quarantine yet
         return []
@@ -38,9 +39,9 @@ def linked(con: duckdb.DuckDBPyConnection, pair: Pair, entries: Sequence[dict[st
 
     It is null where there is no such row. Entries of columns that are gone do not count.
     """
-    now = {column.name for column in pair.relation.columns}
-    ours = [each | {"name": pair.names.get(each["name"], each["name"])} for each in entries]
-    ours = [each for each in ours if each["oid"] == pair.relation.oid and each["name"] in now]
+    names = {column.attnum: column.name for column in pair.relation.columns}
+    ours = [each for each in entries if each["oid"] == pair.relation.oid and each["number"] in names]
+    ours = [each | {"name": names[each["number"]]} for each in ours]
     rows = _rows(con, pair, ours) if pair.key and ours else {}
     found = [
         {"kh": rows.get(each["row_key"]) if pair.key else 0, "key": each["key"] if pair.key else ""}
