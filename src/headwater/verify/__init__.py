@@ -128,15 +128,19 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
         tuple(lake_type(column, row.options.types.get(column.name)) for column in relation.columns),
         row_filter(connection, publication, row.oid),
         row.options.mode == "history",
-        _names(m, relation),
+        _earlier_names(m, relation),
     )
 
 
-def _names(m: Mirroring, relation: Relation) -> dict[str, str]:
-    """Earlier names of the columns there are."""
-    now = {column.attnum: column.name for column in relation.columns}
+def _earlier_names(m: Mirroring, relation: Relation) -> dict[str, list[str]]:
+    """Other names that columns have had, by their present ones."""
+    names: dict[int, list[str]] = {column.attnum: [column.name] for column in relation.columns}
     versions = m.state.query(
         "SELECT id FROM headwater.relations WHERE group_name = %s AND oid = %s", (m.group, relation.oid)
     )
-    before = [column for each in m.log.relations(id_ for (id_,) in versions).values() for column in each.columns]
-    return {each.name: now[each.attnum] for each in before if each.attnum in now and each.name not in now.values()}
+    for column in (
+        each for version in m.log.relations(id_ for (id_,) in versions).values() for each in version.columns
+    ):
+        if column.name not in (had := names.get(column.attnum, [column.name])):
+            had.append(column.name)
+    return {now: earlier for now, *earlier in names.values() if earlier}

@@ -23,7 +23,7 @@ SIDE, LINKED = "side", "linked"  # what DuckDB calls PostgreSQL's print, and the
 class Pair:
     """How to compare two tables. Without a key, their rows are told apart by all they hold.
 
-    `names` are columns' earlier names, as the quarantine may still know them, and their present ones.
+    `earlier` has other names that columns have had, as a history still tells them, by their present ones.
     """
 
     relation: Relation
@@ -31,7 +31,7 @@ class Pair:
     kinds: tuple[LakeType, ...]
     where: str | None = None
     history: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
+    earlier: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -121,7 +121,8 @@ class Pair:
                 parts.append(f"{f'CAST({name} AS VARCHAR)' if lake else f'x{index}'} AS s{index}")
         origin = SIDE
         if lake:
-            origin = f"({replayed(self.place, self.relation, self.kinds)})" if self.history else self.place
+            changes = replayed(self.place, self.relation, self.kinds, self.earlier)
+            origin = f"({changes})" if self.history else self.place
         return f"SELECT {', '.join(parts)} FROM {origin}"
 
     def _misfits(self) -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from headwater.change import Relation
 from headwater.ducklake.extension import identifier, literal
 from headwater.types import LakeType
@@ -15,16 +17,18 @@ _ORDER = "CAST(_commit_lsn AS HUGEINT) * 4398046511104 + _seq * 4"
 _NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # where DuckDB's name is not DuckLake's
 
 
-def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...]) -> str:
+def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...], earlier: Mapping[str, Sequence[str]]) -> str:
     """The last change of each key since the last truncate, unless it is a delete; columns as the source calls them.
 
-    A large value that an update left alone is the one told last for the same key.
+    A large value that an update left alone is the one told last for the same key. What is told by name may be told by
+    one that the column had `earlier`.
     """
+    every = {column.name: (column.name, *earlier.get(column.name, ())) for column in relation.columns}
     key = [(relation.columns[index].name, kinds[index]) for index in relation.key]
     new = [spelling(kind).lake.replace("{}", identifier(name)) for name, kind in key]
-    old = [spelling(kind).lake.replace("{}", _old(name, kind)) for name, kind in key]
+    old = [spelling(kind).lake.replace("{}", _old(every[name], kind)) for name, kind in key]
     names = [column.name for column in relation.columns]
-    told = ", ".join(f"{_told(name)} AS v{index}" for index, name in enumerate(names))
+    told = ", ".join(f"{_told(name, every[name])} AS v{index}" for index, name in enumerate(names))
     nothing = ", ".join(f"NULL AS v{index}" for index in range(len(names)))
     keys = ", ".join(f"k{index}" for index in range(len(key)))
     moved = " OR ".join(f"{one} <> {other}" for one, other in zip(old, new, strict=True))
@@ -45,16 +49,18 @@ def _as_keys(expressions: list[str]) -> str:
     return ", ".join(f"{each} AS k{index}" for index, each in enumerate(expressions))
 
 
-def _told(name: str) -> str:
+def _told(name: str, names: Sequence[str]) -> str:
     """A value in a box, which is there even if the value is NULL; nothing where the source did not send it again."""
-    unchanged = f"""list_contains(from_json(_unchanged, '["VARCHAR"]'), {literal(name)})"""
-    return f"CASE WHEN NOT coalesce({unchanged}, false) THEN struct_pack(v := {identifier(name)}) END"
+    among = f"[{', '.join(map(literal, names))}]"
+    unchanged = f"""coalesce(list_has_any(from_json(_unchanged, '["VARCHAR"]'), {among}), false)"""
+    # A value that is there was told, even if another column had its name when that was left alone.
+    return f"CASE WHEN {identifier(name)} IS NOT NULL OR NOT {unchanged} THEN struct_pack(v := {identifier(name)}) END"
 
 
-def _old(name: str, kind: LakeType) -> str:
+def _old(names: Sequence[str], kind: LakeType) -> str:
     """A column of the old row, which is kept in PostgreSQL's own text."""
-    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    text = f"json_extract_string(_old, {literal(pointer)})"
+    pointers = ("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
+    text = f"coalesce({', '.join(f'json_extract_string(_old, {literal(pointer)})' for pointer in pointers)})"
     if kind.ducklake == "blob":
         return f"unhex({text}[3:])"
     return f"TRY_CAST({text} AS {_NAMES.get(kind.ducklake, kind.ducklake)})"
