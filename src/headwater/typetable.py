@@ -50,7 +50,8 @@ _ROWS = (
         " quarantine, never rounded; zeros at the end (1.50, 1.5) are not told apart",
     ),
     _Row("numeric(40,2)", 1700, f"a precision above 38: {_TEXT}, NaN too", _typmod(40, 2)),
-    _Row('text, varchar, name, xml, "char"', 25, "any Unicode, the empty string, blanks at the end"),
+    _Row('text, varchar, name, "char"', 25, "any Unicode, the empty string, blanks at the end"),
+    _Row("xml", 142, f"{_TEXT}; tried only on servers built with libxml, as the one that comes with Headwater is not"),
     _Row("character(n)", 1042, "the padding blanks are kept"),
     _Row("json, jsonb", 114, "PostgreSQL's text: json with its blanks, repeated keys and numbers of any size"),
     _Row("bytea", 17, "any bytes"),
@@ -92,7 +93,7 @@ _ROWS = (
     _Row("an enum", 16384, "the label; one added later needs no change in the lake"),
     _Row("a composite type", 16384, f'{_TEXT}, `(1,"a b")`'),
     _Row("a range type of one's own", 16384, _TEXT),
-    _Row("a type of an extension", 16384, f"{_TEXT}: citext, hstore, ltree and any other"),
+    _Row("a type of an extension", 16384, f"{_TEXT}: citext, hstore, ltree, vector and any other"),
     _Row("a domain", 23, "as the type under it, however many domains lie between; here: over integer"),
     _Row(
         "an array, integer[]",

@@ -6,17 +6,26 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import psycopg
 from tests.mirror import Mirror
 
+from headwater.decode import TEXT_SETTINGS
 from headwater.ducklake.extension import literal
 
 
 class Kind(NamedTuple):
-    """A column type of PostgreSQL, the type DuckDB must see, and values: PostgreSQL's literal, DuckDB's expression."""
+    """A column type of PostgreSQL, the type DuckDB must see, and values: PostgreSQL's literal, DuckDB's expression.
+
+    Where the lake has the text that PostgreSQL prints there is no expression: PostgreSQL itself is asked.
+    """
 
     postgres: str
     duckdb: str
     values: tuple[tuple[str, str], ...]
+
+    @property
+    def as_text(self) -> bool:
+        return self.duckdb in ("VARCHAR", "JSON")
 
 
 def same(*texts: str) -> tuple[tuple[str, str], ...]:
@@ -24,7 +33,12 @@ def same(*texts: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"'{text}'", f"'{text}'") for text in texts)
 
 
-LONG = "x" * 1500
+def text(postgres: str, *values: str) -> Kind:
+    """A type that is carried as the text that PostgreSQL prints."""
+    return Kind(postgres, "VARCHAR", tuple((literal(value), "") for value in values))
+
+
+LARGE = ("repeat('ünï🦆', 120000)", "")  # a megabyte
 KINDS = {
     "small": Kind("smallint", "SMALLINT", same("0", "-32768", "32767")),
     "int4": Kind("integer", "INTEGER", same("0", "-2147483648", "2147483647")),
@@ -40,10 +54,13 @@ KINDS = {
     "widest": Kind("numeric(38,10)", "DECIMAL(38,10)", same("9" * 28 + "." + "9" * 10, "-0.0000000001", "0")),
     "whole": Kind("numeric(38)", "DECIMAL(38,0)", same("9" * 38, "-" + "9" * 38)),
     "words": Kind(
-        "text", "VARCHAR", (*same("", " ", "ünïcödé 🦆", "line\nline", "NULL", "\\x41", LONG), ("''''", "''''"))
+        "text", "VARCHAR", (*same("", " ", "ünïcödé 🦆", "line\nline", "NULL", "\\x41", "''", "trailing  "), LARGE)
     ),
-    "vary": Kind("varchar(20)", "VARCHAR", same("", "trailing  ", "twenty characters at")),
-    "padded": Kind("char(5)", "VARCHAR", (("'ab'", "'ab   '"), ("''", "'     '"), ("'abcde'", "'abcde'"))),
+    "vary": text("varchar(20)", "", "trailing  ", "twenty characters at"),
+    "varies": Kind("varchar", "VARCHAR", (LARGE,)),
+    "padded": text("char(5)", "ab", "", "abcde", "ééééé"),
+    "called": text("name", "", "a name", "ü" * 31),
+    "letter": text('"char"', "", "a"),
     "day": Kind(
         "date",
         "DATE",
@@ -93,65 +110,133 @@ KINDS = {
     "days": Kind("date[]", "DATE[]", (("'{2026-01-02,infinity}'", "['2026-01-02', 'infinity']"),)),
     "positives": Kind("positives", "INTEGER[]", (("'{1,2}'", "[1, 2]"),)),
     # Carried as the text that PostgreSQL prints
-    "address": Kind("inet", "VARCHAR", same("10.0.0.1", "10.0.0.0/8", "::1")),
-    "span": Kind("interval", "VARCHAR", same("1 year 2 mons 3 days 04:05:06.789", "-00:00:01", "00:00:00")),
-    "mood": Kind("mood", "VARCHAR", same("happy", "not so")),
-    "odd": Kind("numeric(50,5)", "VARCHAR", same("9" * 45 + ".00001")),
-    "range": Kind("int4range", "VARCHAR", same("[1,5)", "empty", "(,)")),
-    "bits": Kind("bit(3)", "VARCHAR", same("101")),
-    "place": Kind("point", "VARCHAR", same("(1.5,-2)")),
-    "zoned": Kind("timetz", "VARCHAR", same("12:34:56+05:30")),
-    "net": Kind("cidr", "VARCHAR", same("10.0.0.0/8")),
-    "search": Kind("tsvector", "VARCHAR", same("'fat':2 'rat':3".replace("'", "''"))),
-    "pair": Kind("pair", "VARCHAR", same('(1,"a b")')),
+    "address": text("inet", "10.0.0.1", "10.0.0.0/8", "::1", "::ffff:1.2.3.4/128"),
+    "net": text("cidr", "10.0.0.0/8", "::/0"),
+    "mac": text("macaddr", "08:00:2b:01:02:03", "ff:ff:ff:ff:ff:ff"),
+    "mac8": text("macaddr8", "08:00:2b:01:02:03:04:05", "08:00:2b:01:02:03"),
+    "span": text(
+        *("interval", "1 year 2 mons 3 days 04:05:06.789", "-00:00:01", "00:00:00", "-178000000 years"),
+        *("1 mon -1 day", "00:00:00.000001"),
+    ),
+    "zoned": text("timetz", "12:34:56+05:30", "24:00:00-15:59:59", "00:00:00.000001+00"),
+    "cash": text("money", "-1234.5", "92233720368547758.07", "-92233720368547758.08", "0"),
+    "mood": text("mood", "happy", "not so"),
+    "odd": text("numeric(50,5)", "9" * 45 + ".00001", "NaN"),
+    "bits": text("bit(3)", "101"),
+    "vbits": text("varbit", "", "1", "0" * 70),
+    "place": text("point", "(1.5,-2)", "(NaN,Infinity)", "(1e300,-0)"),
+    "line": text("line", "{1,-2.5,3}"),
+    "lseg": text("lseg", "[(1,2),(3,4.5)]"),
+    "box": text("box", "(3,4),(1,2)", "(0,0),(0,0)"),
+    "path": text("path", "[(1,2),(3,4)]", "((1,2),(3,4))"),
+    "polygon": text("polygon", "((0,0),(1,1),(1,0))", "((1,1))"),
+    "circle": text("circle", "<(1,2),3.5>", "<(0,0),0>"),
+    "range4": text("int4range", "[1,5)", "[1,5]", "empty", "(,)"),
+    "range8": text("int8range", "[-9223372036854775808,9223372036854775807)", "(,5)", "empty"),
+    "rangen": text("numrange", "(0.1,1e40]", "[NaN,NaN]", "[-Infinity,Infinity)", "empty"),
+    "ranged": text("daterange", "[2026-01-01,infinity]", "[4714-11-24 BC,2000-01-01)", "empty", "(,)"),
+    "ranget": text("tsrange", '["2026-01-01 00:00:00.000001",infinity)', '[-infinity,"0044-03-15 12:00 BC")', "empty"),
+    "rangez": text("tstzrange", '["2026-01-01 00:00+05:30",)', '(,"294276-12-31 23:59:59.999999+00"]', "empty"),
+    "ranges4": text("int4multirange", "{[1,3),[7,9)}", "{}", "{(,)}"),
+    "ranges8": text("int8multirange", "{[1,3),[7,9223372036854775807)}", "{}"),
+    "rangesn": text("nummultirange", "{[0.1,0.2],(7,Infinity)}", "{}"),
+    "rangesd": text("datemultirange", "{[2026-01-01,2026-02-01),[2027-01-01,infinity]}", "{}"),
+    "rangest": text("tsmultirange", '{["2026-01-01 12:00","2026-01-02 12:00:00.5"),[infinity,]}', "{}"),
+    "rangesz": text("tstzmultirange", '{["2026-01-01 12:00+14","2026-01-02 12:00-12")}', "{}"),
+    "search": text("tsvector", "'fat':2 'rat':3A,5", "", "'it''s'"),
+    "sought": text("tsquery", "'fat' & !'rat' | 'it''s':*AB", "'a' <2> 'b'", ""),
+    "jpath": text("jsonpath", '$."a b"[*]?(@ > 1.5)', "strict $"),
+    "lsn": text("pg_lsn", "0/0", "FF/1", "FFFFFFFF/FFFFFFFF"),
+    "tid": text("tid", "(0,0)", "(4294967295,65535)"),
+    "seen": text("pg_snapshot", "10:20:10,14,15"),
+    "class": text("regclass", "pg_class", '"Odd one"'),
+    "pair": text("pair", '(1,"a b")', "(,)", '(,"")'),
+    "pairs": Kind("pair[]", "VARCHAR[]", ((r"""'{"(1,\"a b\")",NULL}'""", """['(1,"a b")', NULL]"""),)),
+    "boxes": Kind("box[]", "VARCHAR[]", (("'{(1,1),(0,0);(2,2),(0,0)}'", "['(1,1),(0,0)', '(2,2),(0,0)']"),)),
+    "own": text("own", "[a,b)", "empty"),
+    # What not every server has
+    "markup": text("xml", '<a b="c">ü &amp; <![CDATA[<]]></a>', "no element", ""),
+    "vector": text("vector", "[1,2,3]", "[-0.5,1e-30]"),
+    "citext": text("citext", "Mixed", "trailing  ", ""),
+    "hstore": text("hstore", '"a"=>NULL, "b c"=>"\\"ü"', ""),
+    "ltree": text("ltree", "top.down", ""),
 }
+EXTENSIONS = {"vector", "citext", "hstore", "ltree"}
 MAKE_TYPES = (
     "CREATE TYPE mood AS ENUM ('happy', 'not so')",
     "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
     "CREATE DOMAIN very AS positive CHECK (VALUE < 100)",
     "CREATE DOMAIN positives AS very[]",
     "CREATE TYPE pair AS (a int, b text)",
+    "CREATE TYPE own AS RANGE (subtype = text)",
+    'CREATE TABLE "Odd one" (id int)',
 )
 ROWS = max(len(kind.values) for kind in KINDS.values()) + 1  # the last one is all NULL
 COPIED, INSERTED, UPDATED = 0, 100, 200  # the same values under three ranges of ids
 
 
-def literals(row: int) -> Iterator[str]:
-    for kind in KINDS.values():
+def known_to(source: psycopg.Connection) -> dict[str, Kind]:
+    """The types that this server has, those of its extensions created."""
+    there = {name for (name,) in source.execute("SELECT name FROM pg_available_extensions").fetchall()}
+    for name in sorted(EXTENSIONS & there):
+        source.execute(f"CREATE EXTENSION {name}")
+    lacking = EXTENSIONS - there
+    try:
+        source.execute("SELECT '<a/>'::xml")
+    except psycopg.errors.FeatureNotSupported:  # it was built without libxml
+        lacking |= {"markup"}
+    return {name: kind for name, kind in KINDS.items() if name not in lacking}
+
+
+def literals(kinds: dict[str, Kind], row: int) -> Iterator[str]:
+    for kind in kinds.values():
         yield f"{kind.values[row][0]}::{kind.postgres}" if row < len(kind.values) else "NULL"
 
 
+def wanted(kinds: dict[str, Kind], row: int, printed: tuple[str, ...]) -> Iterator[str]:
+    """What DuckDB must read in a row, as DuckDB's expressions."""
+    for kind, text in zip(kinds.values(), printed, strict=True):
+        known = row < len(kind.values)
+        value = kind.values[row][1] if known and not kind.as_text else literal(text) if known else "NULL"
+        yield f"CAST({value} AS {kind.duckdb})::VARCHAR"
+
+
 def test_every_type_arrives_by_copy_by_insert_and_by_update(mirror: Mirror) -> None:
-    columns = ", ".join(f"{name} {kind.postgres}" for name, kind in KINDS.items())
-    mirror.execute(*MAKE_TYPES, f"CREATE TABLE every (id int PRIMARY KEY, {columns})")
+    mirror.execute(*MAKE_TYPES)
+    for setting, value in TEXT_SETTINGS.items():
+        mirror.execute(f"SET {setting} = '{value}'")
+    kinds = known_to(mirror.source)
+    columns = ", ".join(f"{name} {kind.postgres}" for name, kind in kinds.items())
+    mirror.execute(f"CREATE TABLE every (id int PRIMARY KEY, {columns})")
 
     def insert(base: int) -> None:
         for row in range(ROWS):
-            mirror.execute(f"INSERT INTO every VALUES ({base + row}, {', '.join(literals(row))})")
+            mirror.execute(f"INSERT INTO every VALUES ({base + row}, {', '.join(literals(kinds, row))})")
 
     insert(COPIED)
     mirror.execute(f"INSERT INTO every SELECT i FROM generate_series({UPDATED}, {UPDATED + ROWS - 1}) i")
-    mirror.start()
+    mirror.start("public.every")
     insert(INSERTED)
     mirror.sync()
     for row in range(ROWS):
-        values = zip(KINDS, literals(row), strict=True)
+        values = zip(kinds, literals(kinds, row), strict=True)
         mirror.execute(f"UPDATE every SET {', '.join(f'{n} = {v}' for n, v in values)} WHERE id = {UPDATED + row}")
     mirror.sync()
 
     described = {name: kind for name, kind, *_ in mirror.ask("DESCRIBE lake.public.every")}
-    assert {name: described[name] for name in KINDS} == {name: kind.duckdb for name, kind in KINDS.items()}
+    assert {name: described[name] for name in kinds} == {name: kind.duckdb for name, kind in kinds.items()}
     wrong = []
-    for name, kind in KINDS.items():
-        for row in range(ROWS):
-            wanted = f"CAST({kind.values[row][1]} AS {kind.duckdb})" if row < len(kind.values) else "NULL"
-            # as text as well, because -0 equals 0 and one JSON another
-            found = mirror.ask(
-                f"SELECT id, {name}::VARCHAR, ({wanted})::VARCHAR FROM lake.public.every"
-                f" WHERE id IN ({COPIED + row}, {INSERTED + row}, {UPDATED + row}) ORDER BY id"
-            )
-            assert len(found) == 3
-            wrong += [(name, *each) for each in found if each[1] != each[2]]
+    for row in range(ROWS):
+        prints = ", ".join(f"format('%s', {name})" for name in kinds)
+        (printed,) = mirror.rows_of(f"SELECT {prints} FROM every WHERE id = {row}")
+        # as text, because -0 equals 0 and one JSON another
+        (due,) = mirror.ask(f"SELECT {', '.join(wanted(kinds, row, printed))}")
+        texts = ", ".join(f"{name}::VARCHAR" for name in kinds)
+        ids = [COPIED + row, INSERTED + row, UPDATED + row]
+        found = mirror.ask(f"SELECT {texts} FROM lake.public.every WHERE id IN {tuple(ids)} ORDER BY id")
+        assert len(found) == 3
+        for id, row_of_lake in zip(ids, found, strict=True):
+            wrong += [(id, *each) for each in zip(kinds, row_of_lake, due, strict=True) if each[1] != each[2]]
     assert wrong == []
     mirror.stop_capture()
     (verdict,) = mirror.verify()
