@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from tests.mirror import Mirror
 
@@ -153,6 +154,10 @@ def test_odd_tables_and_odd_names(mirror: Mirror) -> None:
         "CREATE TABLE child (extra int, PRIMARY KEY (id)) INHERITS (parent)",
         "CREATE TABLE made (id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, a int,"
         " twice int GENERATED ALWAYS AS (a * 2) STORED)",
+        """INSERT INTO "Odd schema"."Select" VALUES (0, 'copied', 'b', 2)""",
+        "INSERT INTO wide (id, c0, c998) VALUES (0, 1, 2)",
+        "INSERT INTO dropped VALUES (0, 'copied')",
+        "INSERT INTO parent VALUES (0, 'of the parent, copied')",
         "INSERT INTO made (a) VALUES (1), (2)",
         "INSERT INTO child VALUES (7, 'of the child', 1)",
     )
@@ -169,31 +174,86 @@ def test_odd_tables_and_odd_names(mirror: Mirror) -> None:
         "UPDATE made SET a = 5 WHERE id = 1",
     )
     mirror.sync()
-    assert mirror.ask('SELECT * FROM lake."Odd schema"."Select"') == [(1, "a", "c", 2)]
+    assert mirror.ask('SELECT * FROM lake."Odd schema"."Select" ORDER BY ALL') == [
+        (0, "copied", "c", 2),
+        (1, "a", "c", 2),
+    ]
     mirror.assert_equal("wide", "dropped")
     sent = "*" if mirror.source.info.server_version >= 180000 else "id, a"  # older servers send no generated columns
     made = mirror.rows_of(f"SELECT {sent} FROM made ORDER BY id")
     assert mirror.ask("SELECT * FROM lake.public.made ORDER BY id") == made
-    assert mirror.ask("SELECT * FROM lake.public.parent") == [(1, "of the parent")]
+    assert mirror.ask("SELECT * FROM lake.public.parent ORDER BY id") == [
+        (0, "of the parent, copied"),
+        (1, "of the parent"),
+    ]
 
 
-def test_column_lists_and_row_filters(mirror: Mirror) -> None:
+def test_row_filters_of_the_publication(mirror: Mirror) -> None:
     mirror.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text, secret text)", "CREATE TABLE f (id int PRIMARY KEY, v int)"
+        "CREATE TABLE f (id int PRIMARY KEY, v int)",
+        "INSERT INTO f SELECT i, i FROM generate_series(1, 10) i",
+        "ALTER TABLE f REPLICA IDENTITY FULL",
     )
-    mirror.execute("INSERT INTO t VALUES (1, 'a', 's')", "INSERT INTO f SELECT i, i FROM generate_series(1, 10) i")
-    mirror.configure({"table": "public.t", "exclude": ["secret"]}, "public.f")
-    mirror.start({"table": "public.t", "exclude": ["secret"]}, "public.f", copy=False)
-    mirror.execute(
-        "ALTER TABLE f REPLICA IDENTITY FULL", "ALTER PUBLICATION headwater_g SET TABLE t (id, v), f WHERE (v > 5)"
-    )
+    mirror.start(copy=False)
+    mirror.execute("ALTER PUBLICATION headwater_g SET TABLE f WHERE (v > 5)")
     mirror.looked()
     flow.copy(mirror.m)
-    mirror.execute(
-        "UPDATE t SET v = 'b', secret = 'u'", "UPDATE f SET v = v + 3", "INSERT INTO f VALUES (20, 1), (21, 9)"
+    for statements in (
+        ["UPDATE f SET v = v + 3", "INSERT INTO f VALUES (20, 1), (21, 9)"],  # some rows enter it
+        ["UPDATE f SET v = 0 WHERE id IN (9, 21)", "UPDATE f SET id = id + 100 WHERE v > 10"],  # and some leave it
+        ["UPDATE f SET v = 7 WHERE id = 9", "DELETE FROM f WHERE v < 5", "UPDATE f SET v = 5 WHERE id = 4"],
+    ):
+        mirror.execute(*statements)
+        mirror.sync()
+        within = mirror.rows_of("SELECT * FROM f WHERE v > 5 ORDER BY id")
+        assert mirror.ask("SELECT * FROM lake.public.f ORDER BY id") == within
+    assert [each.ok for each in mirror.verify()] == [True]  # what the filter keeps back is not missed
+    mirror.lake.execute("DELETE FROM lake.public.f WHERE id = (SELECT min(id) FROM lake.public.f)")
+    assert [each.ok for each in mirror.verify()] == [False]
+
+
+def test_lists_of_columns(mirror: Mirror) -> None:
+    def start(column: str, hidden: str) -> None:
+        kept = {"table": "public.kept", "columns": ["id", column] if column else ["id"]}
+        mirror.start(kept, {"table": "public.rest", "exclude": [hidden]})
+
+    def start_again(column: str, hidden: str) -> None:
+        mirror.m.state.close()
+        start(column, hidden)
+        step(mirror)
+
+    def both(*statements: str) -> None:
+        mirror.execute(*(each.format(t) for t in ("kept", "rest") for each in statements))
+
+    def lakes() -> list[list[tuple[object, ...]]]:
+        return [mirror.lake.execute(f"FROM lake.public.{t} ORDER BY id").fetchall() for t in ("kept", "rest")]
+
+    both("CREATE TABLE {} (id int PRIMARY KEY, v text, secret text)", "INSERT INTO {} VALUES (1, 'a', 's')")
+    start("v", "secret")
+    both("UPDATE {} SET v = 'b', secret = 'u'", "INSERT INTO {} VALUES (2, 'c', 's')")
+    mirror.sync()
+    assert lakes() == [[(1, "b"), (2, "c")]] * 2
+    both(
+        "ALTER TABLE {} RENAME v TO w",
+        "ALTER TABLE {} RENAME secret TO hidden",
+        "ALTER TABLE {} ADD added int DEFAULT 7",
+        "UPDATE {} SET w = 'd', hidden = 'x' WHERE id = 1",
     )
     mirror.sync()
-    assert mirror.ask("SELECT * FROM lake.public.t") == [(1, "b")]
-    assert mirror.ask("SELECT * FROM lake.public.f ORDER BY id") == mirror.rows_of(
-        "SELECT * FROM f WHERE v > 5 ORDER BY id"
-    )
+    assert lakes() == [[(1, "d"), (2, "c")]] * 2
+    assert [name for name, *_ in mirror.ask("DESCRIBE lake.public.rest")] == ["id", "w"]
+    assert [each.ok for each in mirror.verify()] == [True, True]
+
+    mirror.stop_capture()
+    start_again("w", "hidden")
+    both("INSERT INTO {} VALUES (3, 'e', 'x', 8)")
+    mirror.sync()
+    assert lakes() == [[(1, "d"), (2, "c"), (3, "e")], [(1, "d", 7), (2, "c", 7), (3, "e", 8)]]
+
+    mirror.stop_capture()
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="publication"):
+        both("ALTER TABLE {} DROP w")
+    both("ALTER TABLE {} DROP w CASCADE", "DELETE FROM {} WHERE id = 2")  # it is out of the publication with that
+    start_again("", "hidden")
+    assert lakes() == [[(1,), (3,)], [(1, 7), (3, 8)]]
+    assert [each.ok for each in mirror.verify()] == [True, True]
