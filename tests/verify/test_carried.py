@@ -111,6 +111,9 @@ def test_a_history_is_compared_by_what_its_changes_come_to(mirror: Mirror) -> No
     assert (found["h"].ok, found["h"].source_rows) == (True, 1)
     mirror.ask("DELETE FROM lake.public.h WHERE _op = 'truncate'")
     assert mirror.verify(["public.h"])[0].lake_rows == 12
+    mirror.ask("INSERT INTO lake.public.h FROM lake.public.h WHERE _op IN ('copy', 'delete')")
+    doubled = mirror.verify(["public.h"])[0]
+    assert (doubled.ok, "has 11 changes more than once" in doubled.reason) == (False, True)
 
 
 def test_only_what_is_carried_is_compared(mirror: Mirror) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.capture.copy import Range, read_expressions
+from headwater.change import Lsn
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import TableError
@@ -213,7 +214,9 @@ class _Ask:
         query = pair.sums(lake) if self.buckets is None else pair.details(lake, self.buckets[pair.relation.oid])
         if side.part is not None:
             con.register(SIDE, self._printed(pair, side.part))
-        elif not pair.history:
+        elif pair.history:
+            _no_change_twice(con, pair)
+        else:
             con.register(LINKED, linked(con, pair, entries))
         for batch in con.execute(query).to_arrow_reader(65536):
             head = [
@@ -236,3 +239,10 @@ class _Ask:
             schema,
             (pa.RecordBatch.from_arrays([c.cast(pa.string()) for c in b.columns], schema=schema) for b in batches),
         )
+
+
+def _no_change_twice(con: duckdb.DuckDBPyConnection, pair: Pair) -> None:
+    """What its changes come to does not tell whether a history has one of them more than once."""
+    count, first = con.execute(pair.doubled()).fetchall()[0]
+    if count:
+        raise TableError(f"the history {pair.mirror} has {count} changes more than once, the first at {Lsn(first)}")

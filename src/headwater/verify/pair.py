@@ -100,6 +100,12 @@ class Pair:
         spelled = ", ".join(self._spelled(index, name) for index, name in zip(self.key, names, strict=True))
         return f"SELECT {', '.join(names)}, hash({spelled}) AS kh FROM {self.place} WHERE {lacking}"
 
+    def doubled(self) -> str:
+        """DuckDB's query for changes that a history has more than once: their number, and the first one's position."""
+        same = ", ".join(["_op", "_commit_lsn", "_seq", *(identifier(self.relation.columns[i].name) for i in self.key)])
+        each = f"SELECT _commit_lsn FROM {self.place} GROUP BY {same} HAVING count(*) > 1"
+        return f"SELECT count(*), min(_commit_lsn) FROM ({each})"
+
     @property
     def key_hash(self) -> str:
         return f"hash({', '.join(f'c{index}' for index in self.key)})" if self.key else "CAST(0 AS UBIGINT)"
