@@ -6,6 +6,8 @@ import json
 
 from tests.mirror import Mirror
 
+from headwater import flow
+
 OPEN = (
     "SELECT table_name, key, column_name, value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL"
     " ORDER BY key, column_name"
@@ -86,3 +88,18 @@ def test_a_column_can_be_asked_to_be_another_type(mirror: Mirror) -> None:
     mirror.sync()
     assert mirror.ask("SELECT a, b::varchar, c FROM lake.public.t ORDER BY id")[1] == ("1" + "0" * 100, "2.5000", 1e100)
     assert mirror.ask(OPEN) == []
+
+
+def test_values_of_a_table_without_a_key_are_settled_after_it_got_another_column(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE bag (item text, n numeric)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag VALUES ('a', 'NaN'), ('b', 'NaN')",
+    )
+    mirror.start()
+    mirror.execute("ALTER TABLE bag ADD more int", "DELETE FROM bag WHERE item = 'a'")
+    mirror.sync()
+    flow.copy(mirror.m)
+    mirror.sync()
+    assert [value for *_, value in mirror.ask(OPEN)] == ["NaN"]
+    assert mirror.verify()[0].ok

@@ -50,8 +50,10 @@ class Shape:
         return json.dumps({"fields": self.fields, "types": self.types, "filenode": self.filenode, "key": key})
 
     def same_key(self, relation: Relation) -> bool:
-        """Whether rows are still told apart by the same columns."""
-        return self.key == relation.key_attnums
+        """Whether rows are still told apart by the same columns; without a key, by all of them and as they were."""
+        if self.key or relation.key_attnums or relation.identity != "f":
+            return self.key == relation.key_attnums
+        return self.types == Shape.of(relation, {}).types
 
     def rewritten(self, relation: Relation, column: Column) -> bool:
         """Whether the column has another type, and all rows were written anew since: in it, perhaps as other values."""
