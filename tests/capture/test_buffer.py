@@ -196,7 +196,8 @@ def test_what_was_told_last_counts_after_a_streamed_transaction(streamed_at: int
     buffer.relation(told(shape(7, id=72), 2))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
-    rows, versions = as_rows(columns(buffer.take_whole(), {})), {7: 72}
+    rows = as_rows(columns(buffer.take_whole(), {}))
+    versions: Versions = {7: 72}
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
     if whole:
         buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)

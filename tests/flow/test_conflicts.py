@@ -12,12 +12,13 @@ from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.change import Lsn
+from headwater.counts import Counts
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import NewTable
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
-from headwater.sink.ducklake import DuckLakeSink, Landed, NewMirror, Plan
+from headwater.sink.ducklake import DuckLakeSink, NewMirror, Plan
 from headwater.supervise.opening import open_group_lake, source_name
 
 Act = Callable[[], object]
@@ -32,7 +33,7 @@ class Interrupted(DuckLakeSink):
 
     def commit(
         self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
-    ) -> tuple[int, dict[int, Landed]]:
+    ) -> tuple[int, dict[int, Counts]]:
         self._act()
         return super().commit(plan, reports, truncated, upto)
 
@@ -296,7 +297,7 @@ class Late(Interrupted):
 
     def create(
         self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
-    ) -> tuple[int, dict[int, Landed]]:
+    ) -> tuple[int, dict[int, Counts]]:
         self._act()
         return super().create(mirrors, new, reports, at)
 

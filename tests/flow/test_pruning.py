@@ -45,7 +45,7 @@ def test_an_update_searches_only_files_that_may_hold_its_key(
     for first in (0, 1000, 2000):  # a file each
         mirror.execute(f"INSERT INTO t SELECT {value.format('i')}, 0 FROM generate_series({first}, {first + 9}) i")
         mirror.sync()
-    sink = Watching(mirror.m.sink._lake, mirror.m.sink._source)
+    sink = Watching(mirror.m.sink._lake, mirror.m.sink.source)
     mirror.m = replace(mirror.m, sink=sink)
     mirror.execute(
         f"UPDATE t SET n = 1 WHERE id = {value.format(1005)}", f"DELETE FROM t WHERE id = {value.format(1007)}"

@@ -13,6 +13,7 @@ import pytest
 from headwater import flow
 from headwater.failpoints import FAILPOINTS
 from tests.mirror import Mirror
+from tests.proof.carried import assert_no_change_twice
 from tests.proof.processes import headwater
 
 CAPTURE = [name for name in FAILPOINTS if name.startswith("capture.")]
@@ -69,9 +70,15 @@ def prepared(mirror: Mirror, *, copied: bool) -> None:
     mirror.execute(
         "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))",
         "CREATE TABLE ledger (id bigint PRIMARY KEY, n int)",
+        "CREATE TABLE audit (id bigint PRIMARY KEY, what text)",
+        "CREATE TABLE odd (id int PRIMARY KEY, n numeric)",
         "INSERT INTO orders SELECT i, 'old', i FROM generate_series(1, 500) i",
+        "INSERT INTO audit VALUES (0, 'there before')",
+        "INSERT INTO odd VALUES (1, 'NaN'), (2, 2)",
     )
-    mirror.start(copy=copied)
+    mirror.start(
+        *("public.orders", "public.ledger", "public.odd"), {"table": "public.audit", "mode": "history"}, copy=copied
+    )
 
 
 def workload(mirror: Mirror) -> None:
@@ -81,6 +88,9 @@ def workload(mirror: Mirror) -> None:
         "UPDATE orders SET id = -id WHERE id % 7 = 0",
         "DELETE FROM orders WHERE id % 5 = 0",
         "INSERT INTO ledger SELECT id, 1 FROM orders WHERE id > 0",
+        "TRUNCATE audit",
+        "INSERT INTO audit SELECT id, 'new' FROM orders WHERE id > 1000",
+        "UPDATE odd SET n = 'Infinity' WHERE id = 2",
     )
     mirror.execute("UPDATE ledger SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM ledger WHERE id % 4 = 0")
 
@@ -96,8 +106,12 @@ def streamed_workload(mirror: Mirror) -> None:
 
 
 def assert_whole(mirror: Mirror) -> None:
-    """The lake equals the source; each row is there once; every file the lake knows of exists."""
+    """The lake equals the source; each row and change is there once; every file the lake knows of exists."""
     mirror.assert_equal("orders", "ledger")
+    assert_no_change_twice(mirror, "audit")
+    assert [each for each in mirror.verify() if not each.ok] == []
+    told = mirror.ask("SELECT value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL ORDER BY value")
+    assert told == [("Infinity",), ("NaN",)]
     for table in ("orders", "ledger"):
         assert mirror.ask(
             f"SELECT count(*) - count(DISTINCT id), count(*) - count(DISTINCT rowid) FROM lake.public.{table}"
@@ -128,6 +142,14 @@ def test_a_delivery_killed_at(failpoint: str, mirror: Mirror) -> None:
     changes = dict(mirror.ask(f"SELECT change_type, count(*) FROM {history} GROUP BY ALL"))
     held = changes["insert"] - changes.get("delete", 0)
     assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(held,)]
+    # Nor is it counted twice, or not at all.
+    rows = {row.source.name: row for row in mirror.m.state.tables("g")}
+    assert rows["odd"].quarantined == 2
+    for name in ("orders", "ledger"):
+        row = rows[name]
+        assert mirror.ask(f"SELECT count(*) FROM lake.public.{name}") == [
+            (row.copied_rows + row.inserted - row.deleted,)
+        ]
 
 
 # Each step of capture is killed in tests/capture/test_capture_crash.py; here it is a child of a whole run, a JVM each.

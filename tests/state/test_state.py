@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from headwater.change import Lsn, TableName
+from headwater.counts import Counts
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
-from headwater.state import Counts, Member, Partitions, State, TableOptions
+from headwater.state import Member, Partitions, State, TableOptions
 
 ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")
 
@@ -98,11 +99,12 @@ def test_a_table_waits_to_be_copied_again_until_a_copy_shows_enough(state: State
     assert now() == ("CATCHUP", None)
 
 
-def test_values_in_quarantine_are_counted(state: State) -> None:
+def test_what_the_lake_counts_is_kept(state: State) -> None:
     state.ensure_table("shop", 7, ORDERS, RAW)
-    state.add_quarantined("shop", {7: 2, 8: 1})
-    state.add_quarantined("shop", {7: 3})
-    assert [row.quarantined for row in state.tables("shop")] == [5]
+    state.note_counts("shop", {7: Counts(2, 3, 4, 5, 6), 8: Counts(1)})
+    (row,) = state.tables("shop")
+    assert (row.copied_rows, row.copy_total, row.inserted, row.updated, row.deleted) == (2, 2, 3, 4, 5)
+    assert row.quarantined == 6
 
 
 def test_what_was_seen_below_a_partitioned_table_is_kept(state: State) -> None:
@@ -128,7 +130,7 @@ def test_noting_a_delivery_twice_counts_it_once(state: State) -> None:
     state.ensure_table("shop", 7, ORDERS, RAW)
     state.ensure_table("shop", 8, TableName("public", "quiet"), TableName("raw", "quiet"))
     for _ in range(2):
-        state.record_delivery("shop", Lsn(9), 3, {7: Counts(1, 2, 3)}, {7: Lsn(9), 8: Lsn(9)})
+        state.record_delivery("shop", Lsn(9), 3, {7: Lsn(9), 8: Lsn(9)}, {7: Counts(0, 1, 2, 3)})
     rows = {row.oid: row for row in state.tables("shop")}
     assert (rows[7].inserted, rows[7].updated, rows[7].deleted, rows[7].position) == (1, 2, 3, Lsn(9))
     assert (rows[8].inserted, rows[8].position) == (0, Lsn(9))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from pyarrow import fs
 
@@ -22,7 +22,8 @@ __all__ = ["POSITION_TABLE", "write_commit"]
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
     " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
-    " PRIMARY KEY (source, source_oid))"
+    " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
+    " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
 )
 
 
@@ -50,22 +51,31 @@ def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[Ta
                 hint="this is a bug of Headwater: please report it with the log; nothing was written",
             )
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
+        counts = astuple(step.counts)
         if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape))
+            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *counts))
         else:
-            next_.append((table_id, step.new.value, snapshot, step.shape, commit.source, oid, step.expected.value))
+            *rows, quarantined = counts
+            keep = int(table_id == step.table)  # a table that is copied again counts anew
+            counted = *(each for count in rows for each in (keep, count)), quarantined
+            next_.append(
+                (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)
+            )
     tx.execute_many(  # what is left of a mirror that somebody dropped from the lake
         "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
         " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
         [row[:2] for row in first],
     )
     moved = tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape)"
-        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (source, source_oid) DO NOTHING",
+        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
+        " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " ON CONFLICT (source, source_oid) DO NOTHING",
         first,
     )
     moved += tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape)"
+        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape),"
+        " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
+        " deleted = deleted * %s + %s, quarantined = quarantined + %s"
         " WHERE source = %s AND source_oid = %s AND lsn = %s",
         next_,
     )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.change import Lsn, TableName
+from headwater.counts import Counts
 
 __all__ = [
     "Advance",
@@ -136,16 +137,21 @@ class Position:
     table_id: int
     lsn: Lsn
     shape: str | None = None
+    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Move a source table from `expected` (None: it was never here) to `new`; without a `shape` the old one stays."""
+    """Move a source table from `expected` (None: it was never here) to `new`; without a `shape` the old one stays.
+
+    `counts` are added to those it has, of a new table to those in quarantine only.
+    """
 
     table: TableRef
     expected: Lsn | None
     new: Lsn
     shape: str | None = None
+    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headwater.change import Lsn, TableName
+from headwater.counts import Counts
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
 
@@ -41,8 +42,12 @@ def newest_snapshot(tx: Transaction) -> Snapshot:
 
 
 def positions(tx: Transaction, source: str) -> dict[int, Position]:
-    found = tx.rows("SELECT source_oid, table_id, lsn, shape FROM headwater_position WHERE source = %s", source)
-    return {oid: Position(table_id, Lsn(lsn), shape) for oid, table_id, lsn, shape in found}
+    found = tx.rows(
+        "SELECT source_oid, table_id, lsn, shape, copied, inserted, updated, deleted, quarantined"
+        " FROM headwater_position WHERE source = %s",
+        source,
+    )
+    return {oid: Position(table_id, Lsn(lsn), shape, Counts(*counts)) for oid, table_id, lsn, shape, *counts in found}
 
 
 def next_column_id(tx: Transaction, table_id: int) -> int:

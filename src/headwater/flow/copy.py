@@ -20,7 +20,7 @@ from headwater.capture.copy import Range, balanced, read_range, showing
 from headwater.capture.export import Exported
 from headwater.capture.shapes import described, row_filter
 from headwater.capture.source import object_name
-from headwater.change import Lsn, Relation
+from headwater.change import Lsn, Relation, TableName
 from headwater.decode import Bad
 from headwater.errors import (
     AlreadyDelivered,
@@ -33,7 +33,7 @@ from headwater.errors import (
 )
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.quarantine import Origin, quarantined
-from headwater.sink.ducklake import NewMirror
+from headwater.sink.ducklake import NewMirror, Standing
 from headwater.spark import on_tasks
 from headwater.state import State, TableRow
 from headwater.target import Target
@@ -81,13 +81,11 @@ def copy(m: Mirroring) -> dict[int, int]:
     # The lake as a whole is where the hindmost of its tables is.
     others = [row.position for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING") and row.position]
     m.state.record_delivery(m.group, min([exported.lsn, *others]), snapshot, {}, {})
-    m.state.add_quarantined(m.group, {oid: each.quarantined for oid, each in landed.items()})
-    for oid, got in landed.items():
-        m.state.record_progress(m.group, oid, got.inserted, got.inserted)
-        _copied(m, rows[oid], exported.lsn)
-        m.state.rename_table(m.group, oid, lake=new[oid].table.name)
-    logger.info("copied %d rows", sum(each.inserted for each in landed.values()))
-    return {oid: each.inserted for oid, each in landed.items()}
+    standings = m.sink.standings()
+    for oid in landed:
+        _copied(m, rows[oid], standings[oid])
+    logger.info("copied %d rows", sum(each.copied for each in landed.values()))
+    return {oid: each.copied for oid, each in landed.items()}
 
 
 def _gathered(written: Iterable[Row]) -> tuple[dict[int, list[bytes]], dict[int, str]]:
@@ -120,7 +118,7 @@ def _waiting(m: Mirroring) -> list[TableRow]:
         if row.state in ("PENDING", "SNAPSHOT"):
             there = standings.get(row.oid)
             if there is not None and row.resync is None and there.position >= begin:
-                _copied(m, row, there.position)  # we died before we could note it
+                _copied(m, row, there)  # we died before we could note it
             else:  # also if the state was lost: what came between the lake's position and the new slot is in no log
                 waiting.append(row)
     return waiting
@@ -147,8 +145,10 @@ def _progress_told(m: Mirroring, oids: Container[int]) -> Iterator[None]:
         teller.join()
 
 
-def _copied(m: Mirroring, row: TableRow, at: Lsn) -> None:
-    m.state.set_state(m.group, row.oid, "CATCHUP", position=at, copy_lsn=at)
+def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
+    m.state.note_counts(m.group, {row.oid: there.counts})
+    m.state.set_state(m.group, row.oid, "CATCHUP", position=there.position, copy_lsn=there.position)
+    m.state.rename_table(m.group, row.oid, lake=TableName(there.table.schema, there.table.name))
 
 
 def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:

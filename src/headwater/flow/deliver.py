@@ -10,13 +10,14 @@ from headwater import failpoints
 from headwater import merge as merging
 from headwater.capture import described_all
 from headwater.change import Lsn, Relation, TableName
+from headwater.counts import Counts
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.log import Batch
-from headwater.sink.ducklake import Landed, Plan, Standing
+from headwater.sink.ducklake import Plan, Standing
 from headwater.sink.target import DuckLakePlace
-from headwater.state import Counts, TableRow
+from headwater.state import TableRow
 from headwater.state.connect import connect, translated
 from headwater.types import LakeType, lake_type
 
@@ -29,7 +30,7 @@ class Delivered:
 
     position: Lsn
     snapshot_id: int = 0
-    landed: Mapping[int, Landed] = field(default_factory=dict)
+    landed: Mapping[int, Counts] = field(default_factory=dict)
     upto: Mapping[int, Lsn] = field(default_factory=dict)  # new positions, by table
 
 
@@ -97,6 +98,7 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
     for oid, each in standing.items():  # the lake's word is the truth: a crash may have kept it from the state
         if rows[oid].position != each.position:
             m.state.set_state(m.group, oid, rows[oid].state, position=each.position, failures=rows[oid].failures)
+            m.state.note_counts(m.group, {oid: each.counts})
     failed = {oid: f"the lake has no table {row.lake} any more" for oid, row in rows.items() if oid not in standing}
     if not standing:
         return _Tables(rows, {}, {}, False, None, failed)
@@ -143,7 +145,8 @@ def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: Batch, seen: Mappi
         try:
             kinds = _follow(m, plan, tables, row, shape.newest)
             # A history's values are never settled, so nobody looks for them by key.
-            if row.quarantined and row.options.mode == "mirror" and not standing.shape.same_key(shape.newest):
+            held = standing.counts.quarantined and row.options.mode == "mirror"
+            if held and not standing.shape.same_key(shape.newest):
                 raise CannotFollow(
                     f"table {row.source} got another key, and values in quarantine are under the old one"
                 )
@@ -219,10 +222,9 @@ def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:
 
 def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:
     """Tell the state what the lake already knows; the state's copy is for people to see."""
-    counts = {oid: Counts(each.inserted, each.updated, each.deleted) for oid, each in done.landed.items()}
     if done.upto:
-        m.state.record_delivery(m.group, done.position, done.snapshot_id, counts, done.upto)
-        m.state.add_quarantined(m.group, {oid: each.quarantined for oid, each in done.landed.items()})
+        counts = {oid: tables.standing[oid].counts + each for oid, each in done.landed.items()}
+        m.state.record_delivery(m.group, done.position, done.snapshot_id, done.upto, counts)
         for oid, (source, lake) in tables.renamed.items():
             if oid in done.upto:
                 m.state.rename_table(m.group, oid, source=source, lake=lake)

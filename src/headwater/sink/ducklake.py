@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater import quarantine
 from headwater.change import Lsn, Relation, TableName
+from headwater.counts import Counts
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
@@ -33,7 +34,7 @@ from headwater.sink.shape import Shape, fields_of, followed
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
 from headwater.types import LakeType
 
-__all__ = ["DuckLakeSink", "Followed", "Landed", "NewMirror", "Plan", "Standing"]
+__all__ = ["DuckLakeSink", "Followed", "NewMirror", "Plan", "Standing"]
 
 AUTHOR = "headwater"
 
@@ -46,6 +47,7 @@ class Standing:
     table: Table
     position: Lsn
     shape: Shape
+    counts: Counts
 
     @property
     def name(self) -> TableName:
@@ -101,16 +103,6 @@ class NewMirror:
     replaces: Standing | None
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What a commit did to one table; `quarantined` values could not be held by their columns' types."""
-
-    inserted: int
-    updated: int
-    deleted: int
-    quarantined: int = 0
-
-
 class DuckLakeSink:
     """Exactly once: a commit names the position it starts from, and lands only if the lake stands there."""
 
@@ -123,7 +115,13 @@ class DuckLakeSink:
         positions = self._lake.positions(self.source)
         tables = {table.id: table for table in self._lake.tables().values()}
         return {
-            oid: Standing(oid, tables[each.table_id], each.lsn, Shape.parse(each.shape) if each.shape else Shape({}))
+            oid: Standing(
+                oid,
+                tables[each.table_id],
+                each.lsn,
+                Shape.parse(each.shape) if each.shape else Shape({}),
+                each.counts,
+            )
             for oid, each in positions.items()
             if each.table_id in tables
         }
@@ -189,7 +187,7 @@ class DuckLakeSink:
 
     def commit(
         self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
-    ) -> tuple[int, dict[int, Landed]]:
+    ) -> tuple[int, dict[int, Counts]]:
         """Land files, columns and positions of the tables in `upto`: the snapshot's id, and what each table got."""
         changes, landed, advances = [], {}, {}
         tables = {oid: plan.standings[oid].table for oid in plan.moved}
@@ -200,12 +198,12 @@ class DuckLakeSink:
                 shape = str(plan.followed[oid].shape)
                 if (alteration := plan.followed[oid].alteration) is not None:
                     alterations[oid] = replace(alteration, name=plan.moved.get(oid, alteration.name))
-            advances[oid] = Advance(standing.table.id, standing.position, lsn, shape)
             if oid in reports or oid in truncated:
                 ended = self._ended(plan, oid) if oid in truncated else []
                 change, landed[oid] = _change(standing.table.id, reports.get(oid, []), ended)
                 changes.append(replace(change, truncate=oid in truncated))
                 landed[oid] = replace(landed[oid], quarantined=_rows(reports.get(-oid, [])))
+            advances[oid] = Advance(standing.table.id, standing.position, lsn, shape, landed.get(oid, Counts()))
         settled = [*reports.get(0, []), *(note for oid in upto for note in reports.get(-oid, []))]
         if settled:
             changes.append(_change(plan.quarantine.id, settled, [])[0])
@@ -244,16 +242,16 @@ class DuckLakeSink:
 
     def create(
         self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
-    ) -> tuple[int, dict[int, Landed]]:
+    ) -> tuple[int, dict[int, Counts]]:
         """Create tables with all their rows in one snapshot: the snapshot's id, and what each got."""
         base = self._lake.snapshot()
-        changes, found, advances = [], {}, {}
+        changes, landed, advances = [], {}, {}
         for mirror in mirrors:
-            change, landed = _change(mirror.table.name, reports.get(mirror.oid, []), [])
-            changes.append(change)
-            found[mirror.oid] = replace(landed, quarantined=_rows(reports.get(-mirror.oid, [])))
+            mine, bad = (reports.get(oid, []) for oid in (mirror.oid, -mirror.oid))
+            changes.append(_change(mirror.table.name, mine, [])[0])
+            landed[mirror.oid] = Counts(copied=_rows(mine), quarantined=_rows(bad))
             expected = mirror.replaces.position if mirror.replaces else None
-            advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape))
+            advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape), landed[mirror.oid])
         bad = [note for mirror in mirrors for note in reports.get(-mirror.oid, [])]
         settled = self._settled({each.oid for each in mirrors if each.replaces}, base, at)
         if bad or settled:
@@ -267,7 +265,7 @@ class DuckLakeSink:
             dropped=tuple(each.replaces.table.id for each in mirrors if each.replaces),
         )
         try:
-            return self._land(commit), found
+            return self._land(commit), landed
         except (CommitConflict, AlreadyDelivered, TableError):
             if settled:
                 _delete(self._quarantine().path, settled)
@@ -343,7 +341,7 @@ def _refused(names: Names, oid: int, name: TableName) -> tuple[int, str] | None:
     return None
 
 
-def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut]) -> tuple[TableChange, Landed]:
+def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut]) -> tuple[TableChange, Counts]:
     found = [read_report(report) for report in reports]
     wrote = [each for each in found if isinstance(each, Wrote)]
     taken = [*(each for each in found if isinstance(each, TakenOut)), *ended]
@@ -351,7 +349,8 @@ def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut])
     inserted = sum(each.file.rows for each in wrote if not each.replacing)
     deletes: tuple[FileDeletes, ...] = tuple(each.deletes for each in taken)
     change = TableChange(table, tuple(each.file for each in wrote), deletes)
-    return change, Landed(inserted, updated, sum(each.rows for each in taken) - updated)
+    counts = Counts(inserted=inserted, updated=updated, deleted=sum(each.rows for each in taken) - updated)
+    return change, counts
 
 
 def _rows(reports: Iterable[bytes]) -> int:

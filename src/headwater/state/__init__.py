@@ -2,11 +2,10 @@
 
 from headwater.state.connect import connect, server_name
 from headwater.state.lock import Lock
-from headwater.state.rows import Counts, Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
+from headwater.state.rows import Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
 from headwater.state.store import State
 
 __all__ = [
-    "Counts",
     "Fence",
     "GroupRow",
     "Lock",

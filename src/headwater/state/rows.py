@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Counts", "Fence", "GroupRow", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
+__all__ = ["Fence", "GroupRow", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
 
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
 
@@ -94,15 +94,6 @@ class TableRow:
     resync: str | None  # why it is to be copied again
     published: str | None  # what marks its place in the publication
     updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Net changes of one delivery to one table."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

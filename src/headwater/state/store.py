@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -12,11 +12,12 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from headwater.change import Lsn, TableName
+from headwater.counts import Counts
 from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.state.lock import PATIENCE, Lock
 from headwater.state.migrations import migrate
-from headwater.state.rows import Counts, Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
+from headwater.state.rows import Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
 from headwater.state.session import Session
 
 __all__ = ["State"]
@@ -205,17 +206,9 @@ class State:
             (reason, lsn or Lsn(0), group, oid),
         )
 
-    def add_quarantined(self, group: str, counts: Mapping[int, int]) -> None:
-        """Count values that went to quarantine, by table. Tried once: it is a number for people to see."""
-        found = [(count, group, oid) for oid, count in counts.items() if count]
-        if not found:  # as a rule
-            return
-        with self._session.transaction() as connection:
-            connection.cursor().executemany(
-                "UPDATE headwater.tables SET quarantined = quarantined + %s, updated_at = now()"
-                " WHERE group_name = %s AND source_oid = %s",
-                found,
-            )
+    def note_counts(self, group: str, counts: Mapping[int, Counts]) -> None:
+        """Keep what the lake says became of each table."""
+        self._session.run(lambda connection: _count(connection, group, counts))
 
     def partitions(self, group: str) -> dict[int, Partitions]:
         """What was below each partitioned table, as `note_partitions` has it."""
@@ -302,14 +295,9 @@ class State:
         )
 
     def record_delivery(
-        self,
-        group: str,
-        position: Lsn,
-        snapshot_id: int,
-        counts: Mapping[int, Counts],
-        positions: Mapping[int, Lsn],
+        self, group: str, position: Lsn, snapshot_id: int, positions: Mapping[int, Lsn], counts: Mapping[int, Counts]
     ) -> None:
-        """Note what a delivery did. Noting the same delivery again changes nothing."""
+        """Note where a delivery has brought the lake and its tables. Noting it again changes nothing."""
 
         def work(connection: Connection) -> None:
             connection.execute(
@@ -317,17 +305,12 @@ class State:
                 " delivered_at = now(), updated_at = now() WHERE name = %s",
                 (position, snapshot_id, group),
             )
-            changes = [
-                (each.inserted, each.updated, each.deleted, to, group, oid, to)
-                for oid, to in positions.items()
-                for each in (counts.get(oid, Counts()),)
-            ]
             connection.cursor().executemany(
-                "UPDATE headwater.tables SET inserted = inserted + %s, updated = updated + %s, deleted = deleted + %s,"
-                " position = %s, updated_at = now() WHERE group_name = %s AND source_oid = %s"
-                " AND (position IS NULL OR position < %s)",
-                changes,
+                "UPDATE headwater.tables SET position = %s, updated_at = now()"
+                " WHERE group_name = %s AND source_oid = %s",
+                [(to, group, oid) for oid, to in positions.items()],
             )
+            _count(connection, group, counts)
 
         self._session.run(work)
 
@@ -384,6 +367,14 @@ class State:
                 return cursor.execute(sql, parameters).fetchall()
 
         return self._session.run(work)
+
+
+def _count(connection: Connection, group: str, counts: Mapping[int, Counts]) -> None:
+    connection.cursor().executemany(
+        "UPDATE headwater.tables SET copied_rows = %s, copy_total = %s, inserted = %s, updated = %s, deleted = %s,"
+        " quarantined = %s, updated_at = now() WHERE group_name = %s AND source_oid = %s",
+        [(each.copied, *astuple(each), group, oid) for oid, each in counts.items()],
+    )
 
 
 def _table(row: tuple[Any, ...]) -> TableRow:
