@@ -10,6 +10,7 @@ from headwater.change import Column, Identity, Lsn, Relation, TableName
 from headwater.errors import OperatorMustAct
 
 __all__ = [
+    "EPOCH_2000",
     "XID_BYTES",
     "Begin",
     "Change",
@@ -29,7 +30,7 @@ __all__ = [
 
 XID_BYTES = 4  # inside a stream block most messages carry their subtransaction's xid after the tag
 
-_EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000, everybody else from 1970
+EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000, everybody else from 1970
 _BEGIN = struct.Struct("!QqI")
 _COMMIT = struct.Struct("!BQQq")
 _STREAM_COMMIT = struct.Struct("!IBQQq")
@@ -68,8 +69,6 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Truncate:
     oids: tuple[int, ...]
-    cascade: bool
-    restart_identity: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +127,15 @@ def decode(message: bytes) -> Message:
                 return Change(kind.decode(), int.from_bytes(message[1:5]))
             case b"B":
                 commit_lsn, clock, xid = _BEGIN.unpack_from(message, 1)
-                return Begin(Lsn(commit_lsn), clock + _EPOCH_2000, xid)
+                return Begin(Lsn(commit_lsn), clock + EPOCH_2000, xid)
             case b"C":
                 _, commit_lsn, end_lsn, _ = _COMMIT.unpack_from(message, 1)
                 return Commit(Lsn(commit_lsn), Lsn(end_lsn))
             case b"R":
                 return relation(message)
             case b"T":
-                count, flags = struct.unpack_from("!IB", message, 1)
-                return Truncate(struct.unpack_from(f"!{count}I", message, 6), bool(flags & 1), bool(flags & 2))
+                (count,) = struct.unpack_from("!I", message, 1)
+                return Truncate(struct.unpack_from(f"!{count}I", message, 6))  # after the flags, which change no row
             case b"O" | b"Y" | b"M":
                 return Ignored(kind.decode())
             case b"S" | b"E" | b"c" | b"A":
@@ -164,7 +163,7 @@ def _stream_message(kind: bytes, message: bytes) -> Message:
             return StreamStop()
         case b"c":
             xid, _, commit_lsn, end_lsn, clock = _STREAM_COMMIT.unpack_from(message, 1)
-            return StreamCommit(xid, Lsn(commit_lsn), Lsn(end_lsn), clock + _EPOCH_2000)
+            return StreamCommit(xid, Lsn(commit_lsn), Lsn(end_lsn), clock + EPOCH_2000)
     return StreamAbort(*struct.unpack_from("!II", message, 1))
 
 

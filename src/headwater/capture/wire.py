@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import pq
 
+from headwater.capture.pgoutput import EPOCH_2000
 from headwater.capture.source import ANEW
 from headwater.change import Lsn
 from headwater.decode import TEXT_SETTINGS
@@ -21,7 +22,6 @@ __all__ = ["KEEPALIVE", "XLOG_DATA", "QueryFailed", "Replication", "keepalive", 
 
 XLOG_DATA = ord("w")
 KEEPALIVE = ord("k")
-_EPOCH_2000 = 946_684_800
 # Values come as text, printed as the decoder wants them, whatever role or database have set.
 _SETTINGS = TEXT_SETTINGS | {"statement_timeout": "0", "lock_timeout": "0"}
 _UNDEFINED = "42704"
@@ -147,5 +147,5 @@ def keepalive(message: memoryview) -> tuple[int, bool]:
 
 def standby_status(written: Lsn, flushed: Lsn, *, reply: bool) -> bytes:
     """Feedback: what we have read, what is durable (the slot may move there), and whether the server should answer."""
-    clock = int((time.time() - _EPOCH_2000) * 1_000_000)
+    clock = int(time.time() * 1_000_000) - EPOCH_2000
     return struct.pack("!cQQQqB", b"r", written.value, flushed.value, flushed.value, clock, reply)

@@ -64,7 +64,6 @@ class Log:
         self._root = root
         self._index = Index(self._state, group)
         self._shapes = Shapes(self._state, group)
-        self._unregistered: set[str] = set()
 
     @cached_property
     def _folder(self) -> Folder:
@@ -113,17 +112,13 @@ class Log:
         """
         names = [each.name for each in written]
         self._index.register(written, after, upto, lambda: self._check_there(names))
-        self._unregistered.difference_update(names)
 
     def discard(self, written: Sequence[Written]) -> None:
         """Delete staged files."""
-        names = [each.name for each in written]
-        self._folder.delete(names)
-        self._unregistered.difference_update(names)
+        self._folder.delete(each.name for each in written)
 
     def forget(self) -> None:
         """Give up what was staged and not registered: its files are orphans from now on."""
-        self._unregistered.clear()
         self._shapes.forget()
 
     def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
@@ -201,7 +196,7 @@ class Log:
 
     def orphans(self, older_than: timedelta = _YOUNG) -> list[str]:
         """Files that were never registered, or whose segment was trimmed."""
-        names = [name for name in self._folder.names(older_than) if name not in self._unregistered]
+        names = list(self._folder.names(older_than))
         registered = self._index.names() if names else set()  # after the listing: a file just registered is no orphan
         return [self._folder.uri_of(name) for name in names if name not in registered]
 
@@ -219,7 +214,6 @@ class Log:
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten
-        self._unregistered.add(name)
         self._folder.write(name, table)
         return name
 

@@ -9,9 +9,9 @@ import psycopg
 from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection, connect, translated
 
-__all__ = ["PATIENCE", "Lock"]
+__all__ = ["CLASS", "PATIENCE", "Lock"]
 
-_CLASS = 0x48454144  # 'HEAD', as in migrations; the second key is the name's hash
+CLASS = 0x48454144  # 'HEAD': our corner of the database's advisory locks; the second key is the name's hash, or 0
 PATIENCE = 3.0  # seconds: the server needs a moment to notice that a killed predecessor is gone
 
 
@@ -60,7 +60,7 @@ class Lock:
         return True
 
     def _try(self, connection: Connection) -> bool:
-        row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, self.name)).fetchone()
+        row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (CLASS, self.name)).fetchone()
         return row is not None and bool(row[0])
 
     def _holder(self, connection: Connection) -> str:
@@ -70,7 +70,7 @@ class Lock:
             " WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = %s AND l.objsubid = 2"
             " AND l.objid::bigint = hashtext(%s)::bigint & 4294967295"
             " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-            (_CLASS, self.name),
+            (CLASS, self.name),
         ).fetchone()
         if row is None:
             return "it has just let go of it"

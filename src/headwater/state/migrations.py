@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
+from headwater.state.lock import CLASS
 
 __all__ = ["MIGRATIONS", "migrate"]
-
-_LOCK_CLASS = 0x48454144  # 'HEAD': our corner of the database's advisory locks
 
 MIGRATIONS = (
     """
@@ -119,7 +118,7 @@ def migrate(connection: Connection) -> None:
     """Bring the schema to the newest version; refuse one that is newer than this program."""
     with connection.transaction():
         # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
-        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK_CLASS,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
         have = _version(connection)
         if have > len(MIGRATIONS):
             raise OperatorMustAct(
