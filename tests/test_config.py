@@ -304,13 +304,13 @@ state: postgresql://app@db/state?password=hunter3
 log: log
 lakes:
   main: {ducklake: "postgresql://l:hunter%2F4@db/lakes?schema=a", data_path: lake}
-  ice: {iceberg: {type: rest, token: hunter5, s3.secret-access-key: hunter6}}
+  ice: {iceberg: {type: rest, token: hunter5, s3.secret-access-key: hunter6, key: hunter9}}
 spark: {conf: {spark.hadoop.fs.s3a.secret.key: hunter7}}
 server: {token: hunter8}
 """
     config = load(tmp_path, text)
     assert "hunter" not in f"{config!r} {config} {config.lakes!r} {config.spark!r} {config.server!r}"
-    assert config.secrets() >= {f"hunter{n}" for n in (2, 3, 5, 6, 7, 8)} | {"hunter/4", "hunter%2F4"}
+    assert config.secrets() >= {f"hunter{n}" for n in (2, 3, 5, 6, 7, 8, 9)} | {"hunter/4", "hunter%2F4"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from headwater.change import TableName
-from headwater.configfile import Document, explain, read
+from headwater.configfile import SECRET_NAME, Document, explain, read
 from headwater.configvalues import (
     CatalogUrl,
     ColumnNames,
@@ -60,8 +59,6 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("headwater.yaml")
-
-_SECRET_NAME = re.compile(r"token|password|secret|credential|(?<!access)[-_.]key$", re.IGNORECASE)
 
 
 def _lake_kind(value: Any) -> str:
@@ -252,7 +249,7 @@ class Config(_Model):
             yield self.server.token.get_secret_value()
         icebergs = [lake.properties for lake in self.lakes.values() if isinstance(lake, Iceberg)]
         for properties in (self.spark.conf, *icebergs):
-            yield from (value for name, value in properties.items() if _SECRET_NAME.search(name))
+            yield from (value for name, value in properties.items() if SECRET_NAME.search(name))
 
 
 def unsupported(config: Config) -> list[ConfigError]:

@@ -19,11 +19,12 @@ from pydantic import ValidationError
 from headwater.errors import ConfigError
 from headwater.logs import redact
 
-__all__ = ["Document", "explain", "read", "shown"]
+__all__ = ["SECRET_NAME", "Document", "explain", "read", "shown"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\n]*))?\}")
 _ASIDE = re.compile("\ue000(\\d+)\ue001")  # private-use characters: YAML takes them for letters, nobody types them
-_SECRET_NAME = re.compile(r"token|password|secret|credential|\bkey\b", re.IGNORECASE)
+# Of a setting that is not to be shown. Who an access key belongs to is no secret.
+SECRET_NAME = re.compile(r"token|pass(word|wd|phrase)|secret|credential|(?<!access)(^|[-_.])key$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
             return document.problem(where, f"expected a mapping, found {shown(found['input'])}")
         case _:
             message = found["msg"][:1].lower() + found["msg"][1:].replace("valid tuple", "list")
-            value = "***" if name != "[key]" and _SECRET_NAME.search(name) else shown(found["input"])
+            value = "***" if SECRET_NAME.search(name) else shown(found["input"])
             return document.problem(where, f"{message.removeprefix('input ')}, found {value}")
 
 

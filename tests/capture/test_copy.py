@@ -13,7 +13,7 @@ from psycopg import sql
 from tests.typed_columns import relation_of
 
 from headwater.capture import TableWish, problems
-from headwater.capture.copy import Range, balanced, ranges, read_expressions, read_range
+from headwater.capture.copy import Range, balanced, read_expressions, read_range
 from headwater.change import Relation, TableName
 from headwater.decode import TEXT_SETTINGS, Bad, decode
 from headwater.errors import TableError, Unreachable
@@ -136,16 +136,16 @@ def read_all(
     bads: dict[int, tuple[Bad, ...]] = {}
     batches = []
     with snapshot(url) as name, psycopg.connect(url) as conn:
-        for part in ranges(conn, relation.oid, 1000):
+        for part in balanced(conn, relation.oid, 1):
             for batch, bad in read_range(url, name, relation, part, kinds, where):
                 batches.append(batch)
                 bads |= bad
     return pa.Table.from_batches(batches), bads
 
 
-def copied(url: str, relation: Relation, pages: int = 1000) -> pa.Table:
+def copied(url: str, relation: Relation) -> pa.Table:
     with snapshot(url) as name, psycopg.connect(url) as conn:
-        parts = ranges(conn, relation.oid, pages)
+        parts = balanced(conn, relation.oid, 1)
         batches = [pair for part in parts for pair in read_range(url, name, relation, part, natural(relation))]
     assert [bad for _, bad in batches if bad] == []
     return pa.Table.from_batches([batch for batch, _ in batches])
@@ -290,7 +290,7 @@ def test_only_rows_that_meet_the_condition_are_read_and_expressions_come_after_t
     table, _ = read_all(database, relation, natural(relation), "(id > 7) OR (x = 'a{}%s1'::text)")
     assert table["id"].to_pylist() == [1, 8, 9]
     with snapshot(database) as name:
-        (part,) = ranges(conn, relation.oid, 10)
+        (part,) = balanced(conn, relation.oid, 1)
         extra = [sql.SQL("tableoid::bigint"), sql.SQL("id * 2")]
         ((batch, _),) = read_range(database, name, relation, part, natural(relation), "id = 3", extra)
         (plain,) = read_expressions(database, name, part, [sql.SQL("id")], "id < 3")
@@ -299,32 +299,32 @@ def test_only_rows_that_meet_the_condition_are_read_and_expressions_come_after_t
 
 
 def test_every_row_is_in_exactly_one_range(database: str, conn: psycopg.Connection) -> None:
-    conn.execute("CREATE TABLE t AS SELECT g AS id, repeat('x', 500) AS x FROM generate_series(1, 1000) g")
+    conn.execute("CREATE TABLE t AS SELECT g AS id, repeat('x', 500) AS x FROM generate_series(1, 12000) g")
     conn.execute("DELETE FROM t WHERE id % 3 = 0")
     conn.execute("ANALYZE t")
     relation = relation_of(conn, "public", "t")
-    parts = ranges(conn, relation.oid, 10)
+    parts = balanced(conn, relation.oid, 2)
     assert len(parts) > 5
     assert parts[0].first_page == 0
     assert [part.end_page for part in parts] == [*(part.first_page for part in parts[1:]), None]
-    assert sum(part.rows or 0 for part in parts) == pytest.approx(667, rel=0.02)
-    assert sorted(copied(database, relation, 10)["id"].to_pylist()) == [n for n in range(1, 1001) if n % 3]
+    assert sum(part.rows or 0 for part in parts) == pytest.approx(8000, rel=0.02)
+    assert sorted(copied(database, relation)["id"].to_pylist()) == [n for n in range(1, 12001) if n % 3]
     assert pickle.loads(pickle.dumps(parts)) == parts
 
 
 def test_an_empty_table_is_one_open_range_of_no_rows(database: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE TABLE t (id int)")
     relation = relation_of(conn, "public", "t")
-    assert ranges(conn, relation.oid, 10) == [Range(relation.oid, TableName("public", "t"), 0, None, None)]
+    assert balanced(conn, relation.oid, 1) == [Range(relation.oid, TableName("public", "t"), 0, None, None)]
     with snapshot(database) as name:
-        assert list(read_range(database, name, relation, ranges(conn, relation.oid, 10)[0], natural(relation))) == []
+        assert list(read_range(database, name, relation, balanced(conn, relation.oid, 1)[0], natural(relation))) == []
 
 
 def test_a_copy_sees_the_snapshot_and_nothing_later(database: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 3) g")
     relation = relation_of(conn, "public", "t")
     with snapshot(database) as name:
-        (part,) = ranges(conn, relation.oid, 10)
+        (part,) = balanced(conn, relation.oid, 1)
         conn.execute("INSERT INTO t SELECT generate_series(4, 5000)")
         conn.execute("DELETE FROM t WHERE id = 1")
         batches = [batch for batch, _ in read_range(database, name, relation, part, natural(relation))]
@@ -361,7 +361,7 @@ def test_a_partitioned_table_is_read_leaf_by_leaf(database: str, conn: psycopg.C
     conn.execute("ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10) TO (20)")
     conn.execute("INSERT INTO t SELECT g, g::text FROM generate_series(0, 19) g")
     relation = relation_of(conn, "public", "t")
-    assert {part.table.name for part in ranges(conn, relation.oid, 10)} == {"low", "high"}
+    assert {part.table.name for part in balanced(conn, relation.oid, 1)} == {"low", "high"}
     assert copied(database, relation).sort_by("id").to_pylist() == [{"id": n, "x": str(n)} for n in range(20)]
 
 
@@ -383,9 +383,9 @@ def test_the_leaves_of_a_partitioned_table_are_shared_out_by_their_sizes(conn: p
 def test_what_is_not_a_table_is_refused(conn: psycopg.Connection) -> None:
     conn.execute("CREATE VIEW v AS SELECT 1 AS id")
     with pytest.raises(TableError, match="not an ordinary table"):
-        ranges(conn, relation_of(conn, "public", "v").oid, 10)
+        balanced(conn, relation_of(conn, "public", "v").oid, 1)
     with pytest.raises(TableError, match="no table has the OID 1"):
-        ranges(conn, 1, 10)
+        balanced(conn, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_table_rewritten_since_the_snapshot_is_never_read_as_empty(
     conn.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 3) g")
     relation = relation_of(conn, "public", "t")
     with snapshot(database) as name:
-        (part,) = ranges(conn, relation.oid, 10)
+        (part,) = balanced(conn, relation.oid, 1)
         for statement in rewrite.split(";"):
             conn.execute(statement)
         with pytest.raises(TableError, match=r"public\.t was rewritten or renamed"):
@@ -457,7 +457,8 @@ def test_a_copy_may_be_left_in_the_middle(database: str, conn: psycopg.Connectio
     conn.execute("CREATE TABLE t AS SELECT g AS id, repeat('x', 100) AS x FROM generate_series(1, 300000) g")
     relation = relation_of(conn, "public", "t")
     with snapshot(database) as name:
-        reading = read_range(database, name, relation, ranges(conn, relation.oid, 1_000_000)[0], natural(relation))
+        whole = Range(relation.oid, relation.table, 0, None, None)
+        reading = read_range(database, name, relation, whole, natural(relation))
         assert next(reading)[0].num_rows < 300_000
         reading.close()  # type: ignore[attr-defined]
 
@@ -465,7 +466,7 @@ def test_a_copy_may_be_left_in_the_middle(database: str, conn: psycopg.Connectio
 def test_a_lost_snapshot_and_a_lost_server_are_different_errors(database: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE TABLE t AS SELECT g AS id, repeat('x', 100) AS x FROM generate_series(1, 300000) g")
     relation = relation_of(conn, "public", "t")
-    (part,) = ranges(conn, relation.oid, 1_000_000)
+    part = Range(relation.oid, relation.table, 0, None, None)
     with pytest.raises(TableError, match=r'snapshot.* "00000003-0000001B-1"'):
         list(read_range(database, "00000003-0000001B-1", relation, part, natural(relation)))
     with pytest.raises(Unreachable):

@@ -65,13 +65,14 @@ def test_a_table_is_described_as_the_stream_will_describe_it(group: Group) -> No
     streamed = {relation.table: relation for relation in group.log.relations(ids).values()}
     with connect(group.url) as connection:
         for table in names:
-            present = described(connection, table, "headwater_shop")
+            oid, _ = current(connection, table, None)
+            present = described(connection, oid, "headwater_shop")
             assert replace(present, id=streamed[table].id) == streamed[table]
 
 
 def test_a_table_that_is_not_there_is_told(group: Group) -> None:
-    with Source(group.url) as source, pytest.raises(ConfigError, match=r"no table 'public\.nothing'"):
-        source.describe(TableName("public", "nothing"))
+    with connect(group.url) as connection, pytest.raises(ConfigError, match=r"no table 'public\.nothing'"):
+        current(connection, TableName("public", "nothing"), None)
 
 
 def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
@@ -172,7 +173,7 @@ def test_our_slot_is_adopted_even_if_we_died_before_noting_where_it_stands(group
     first = group.prepare()
     with group.state.transaction() as connection:
         connection.execute("UPDATE headwater.groups SET captured_lsn = NULL")
-    assert group.prepare() == first == group.state.captured("shop")
+    assert group.prepare() == first == group.log.end()
 
 
 def test_a_slot_that_is_gone_is_not_silently_made_again(group: Group) -> None:

@@ -12,7 +12,7 @@ import pytest
 from captured_group import Group
 
 from headwater import flow
-from headwater.capture import Source, Watch, first_look
+from headwater.capture import Watch, current, first_look
 from headwater.capture.partitions import Seen, troubles
 from headwater.capture.published import ALTERED, places
 from headwater.change import Lsn, TableName
@@ -28,8 +28,8 @@ class Watched:
         self.watch = Watch(group.url, group.state, group.log, group.name, every=1.0)
         self.plain = psycopg.connect(group.url, autocommit=True)
         group.prepare(*tables)
-        with Source(group.url) as source:
-            self.oids = {table: source.describe(TableName("public", table)).oid for table in tables}
+        names = {table: TableName("public", table) for table in tables}
+        self.oids = {table: current(self.plain, name, None)[0] for table, name in names.items()}
         for table, oid in self.oids.items():
             group.state.ensure_table(group.name, oid, TableName("public", table), TableName("public", table))
             group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())

@@ -26,6 +26,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
 from headwater.fresh import wait_until_fresh
+from headwater.log import Log
 from headwater.state import State
 from headwater.state.fences import ask_for
 from headwater.status import Status, open_status
@@ -101,7 +102,8 @@ class World:
         """Wait until the logs have everything committed so far."""
         now = self.now()
         with closing(State.connect(self.url)) as state:
-            wait_for(lambda: all(state.captured(group) >= now for group in self.config.groups), f"the log has {now}")
+            logs = [Log(state, group, self.config.log) for group in self.config.groups]
+            wait_for(lambda: all(log.end() >= now for log in logs), f"the log has {now}")
 
     def fresh(self) -> bool:
         """Whether the lakes get everything committed by now, soon."""

@@ -6,7 +6,7 @@ from headwater.capture.export import Exported, exported_snapshot
 from headwater.capture.published import ALTERED, places
 from headwater.capture.run import prepare, run_capture
 from headwater.capture.shapes import described, described_all, row_filter
-from headwater.capture.source import Source, current, object_name, oid_of
+from headwater.capture.source import Source, current, object_name
 from headwater.capture.watch import Watch, first_look
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "exported_snapshot",
     "first_look",
     "object_name",
-    "oid_of",
     "places",
     "prepare",
     "problems",

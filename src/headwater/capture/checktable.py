@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from headwater import history
-from headwater.capture.shapes import described
-from headwater.capture.source import LISTS_SINCE
+from headwater.capture.shapes import LISTS_SINCE, described
 from headwater.change import Column, Relation, TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.state.connect import Connection

@@ -27,7 +27,7 @@ from headwater.moments import INFINITE_DAY, INFINITE_US
 from headwater.state.connect import connect
 from headwater.types import LakeType, lake_type
 
-__all__ = ["Range", "balanced", "ranges", "read_expressions", "read_range", "showing"]
+__all__ = ["Range", "balanced", "read_expressions", "read_range", "showing"]
 
 _MOST_PAGES, _FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
 _TROUBLE = ("08", "53", "57")  # SQLSTATE classes that pass: connection, resources, an operator's shutdown
@@ -46,13 +46,11 @@ class Range:
     rows: int | None  # as the statistics have it; None: never analyzed
 
 
-def ranges(conn: psycopg.Connection, oid: int, pages: int) -> list[Range]:
-    """Cut a table, or the leaves of a partitioned one, into ranges of about `pages` pages; at least one per leaf."""
-    return [part for leaf in _leaves(conn, oid) for part in _cut(leaf, pages)]
-
-
 def balanced(conn: psycopg.Connection, oid: int, cores: int) -> list[Range]:
-    """Cut a table so that every core has something to do, none waits long at the end, and no task reads too much."""
+    """Cut a table so that every core has something to do, none waits long at the end, and no task reads too much.
+
+    A partitioned table is cut leaf by leaf: at least one range each.
+    """
     leaves = _leaves(conn, oid)
     share = sum(leaf.pages for leaf in leaves) // (4 * cores)
     pages = min(max(share, _FEWEST_PAGES), _MOST_PAGES)

@@ -15,14 +15,14 @@ from headwater.decode import TEXT_SETTINGS
 from headwater.errors import ConfigError
 from headwater.state.connect import Connection
 
-__all__ = ["carried", "completed", "described", "described_all", "row_filter"]
+__all__ = ["LISTS_SINCE", "carried", "completed", "described", "described_all", "row_filter"]
 
+LISTS_SINCE = 150000  # a publication's lists of columns, and its row filters
 _VECTORS = (22, 30)  # int2vector, oidvector: made like arrays, printed unlike them
 
 
-def described(connection: Connection, table: TableName | int, publication: str | None) -> Relation:
+def described(connection: Connection, oid: int, publication: str | None) -> Relation:
     """A table's shape as the publication sends it (None: as one of ours would); the version id is 0."""
-    oid = table if isinstance(table, int) else _oid(connection, table)
     found = described_all(connection, [oid], publication).get(oid)
     if found is None:
         raise ConfigError(
@@ -72,7 +72,7 @@ def carried(found: Relation, before: Relation | None) -> Relation:
 
 def row_filter(connection: Connection, publication: str, oid: int) -> str | None:
     """The condition, in SQL, that a row must meet to be sent; None: all are."""
-    if connection.info.server_version < 150000:
+    if connection.info.server_version < LISTS_SINCE:
         return None
     row = connection.execute(
         "SELECT pg_get_expr(r.prqual, r.prrelid) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid"
@@ -159,17 +159,6 @@ def _past_key(told: Relation, attnums: list[int], before: Relation | None, entry
     if before is not None and key != {column.attnum for column in before.columns if column.key}:
         key = frozenset()
     return [key <= set(attnums) and attnum in key for attnum in attnums]
-
-
-def _oid(connection: Connection, table: TableName) -> int:
-    row = connection.execute(
-        "SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
-        table,
-    ).fetchone()
-    if row is None:
-        raise ConfigError(f"there is no table {str(table)!r} in the source", hint="correct its name in the config")
-    return int(row[0])
 
 
 @contextmanager

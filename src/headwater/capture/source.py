@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from headwater.capture.shapes import described
-from headwater.change import Lsn, Relation, TableName
+from headwater.capture.shapes import LISTS_SINCE
+from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import GroupRow, State
 from headwater.state.connect import Connection, connect, server_name, translated
 
 __all__ = [
     "ANEW",
-    "LISTS_SINCE",
     "Identity",
     "Published",
     "Slot",
@@ -35,7 +34,7 @@ __all__ = [
 
 # What is left when changes are gone for good: another name, so that nothing goes on from where the old one stood.
 ANEW = "give the group another name in the config, and drop its tables in the lake: they are copied anew"
-LISTS_SINCE, GENERATED_SINCE = 150000, 180000  # a publication's lists of columns; its generated columns
+GENERATED_SINCE = 180000  # a publication's generated columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,8 @@ class Slot:
     name: str
     plugin: str
     database: str
-    active_pid: int | None
     confirmed_lsn: Lsn
     lost: str  # why it can never be read again; empty if it can
-
-    @property
-    def active(self) -> bool:
-        return self.active_pid is not None
 
 
 def object_name(group: str) -> str:
@@ -96,10 +90,6 @@ class Source:
             ).fetchone()
         assert row is not None
         return Identity(*row)
-
-    def describe(self, table: TableName | int, publication: str | None = None) -> Relation:
-        with translated(self._url):
-            return described(self._connection, table, publication)
 
     def current_lsn(self) -> Lsn:
         """A position after everything committed so far, which the stream will reach even if nothing more is written."""
@@ -259,7 +249,7 @@ def slot_of(connection: Connection, name: str) -> Slot | None:
     elif version == 16:
         lost = f"CASE WHEN conflicting THEN 'it conflicts with recovery' ELSE {lost} END"
     row = connection.execute(
-        f"SELECT slot_name::text, coalesce(plugin::text, 'physical'), coalesce(database::text, ''), active_pid,"
+        f"SELECT slot_name::text, coalesce(plugin::text, 'physical'), coalesce(database::text, ''),"
         f" coalesce(confirmed_flush_lsn, '0/0'), {lost} FROM pg_replication_slots WHERE slot_name = %s",
         (name,),
     ).fetchone()

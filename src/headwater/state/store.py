@@ -106,11 +106,6 @@ class State:
             (lsn, lsn, lsn, group),
         )
 
-    def captured(self, group: str) -> Lsn:
-        """The position up to which the log is complete; 0/0 when nothing was captured yet."""
-        rows = self.query("SELECT captured_lsn FROM headwater.groups WHERE name = %s", (group,))
-        return (rows[0][0] if rows else None) or Lsn(0)
-
     def record_error(self, group: str, stage: Literal["capture", "delivery"], error: str | None) -> None:
         """Say what keeps a stage of the group from going on; None: nothing any more."""
         self._write(
