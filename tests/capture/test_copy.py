@@ -422,7 +422,7 @@ def test_rows_that_row_level_security_hides_are_never_left_out(database: str, co
     ):
         conn.execute(statement)
     owner = database.replace("postgres@", "owner@")
-    (part,) = ranges(conn, relation.oid, 10)
+    (part,) = balanced(conn, relation.oid, 1)
     try:
         assert copied(owner, relation)["id"].to_pylist() == [1, 2, 3]
         conn.execute("ALTER TABLE t FORCE ROW LEVEL SECURITY")

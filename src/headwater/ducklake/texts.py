@@ -55,7 +55,10 @@ def value_of(text: str, type_: str, arrow: pa.DataType) -> pa.Scalar:
     try:
         return _parsed(text, type_, arrow)
     except (ValueError, InvalidOperation, OverflowError, pa.ArrowException) as error:
-        raise TableError(f"the lake has the default {text!r} for a column of type {type_!r}, which is none") from error
+        raise TableError(
+            f"the lake has the default {text!r} for a column of type {type_!r}, which is none",
+            hint="drop that column in the lake: what mirrors the source comes back with a new copy",
+        ) from error
 
 
 def _parsed(text: str, type_: str, arrow: pa.DataType) -> pa.Scalar:

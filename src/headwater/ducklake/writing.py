@@ -77,7 +77,10 @@ def arrow_type(field: Field) -> pa.DataType:
     if decimal := _DECIMAL.fullmatch(field.type):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if field.type not in _TYPES:
-        raise TableError(f"column {field.name!r} has the type {field.type!r}, which Headwater does not write")
+        raise TableError(
+            f"column {field.name!r} has the type {field.type!r}, which Headwater does not write",
+            hint="another client added it: drop the column in the lake, or keep it in a table of its own",
+        )
     return _TYPES[field.type]
 
 

@@ -99,7 +99,7 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
         if rows[oid].position != each.position:
             m.state.set_state(m.group, oid, rows[oid].state, position=each.position, failures=rows[oid].failures)
             m.state.note_counts(m.group, {oid: each.counts})
-    failed = {oid: f"the lake has no table {row.lake} any more" for oid, row in rows.items() if oid not in standing}
+    failed = {oid: str(_dropped(row)) for oid, row in rows.items() if oid not in standing}
     if not standing:
         return _Tables(rows, {}, {}, False, None, failed)
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
@@ -109,6 +109,13 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
         return _Tables(rows, standing, behind, True, lead, failed)
     fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
     return _Tables(rows, standing, standing, False, min(fences, default=None), failed)
+
+
+def _dropped(row: TableRow) -> TableError:
+    return TableError(
+        f"the lake has no table {row.lake} any more",
+        hint="somebody dropped it there: mirror the source's table anew, in another group",
+    )
 
 
 def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
