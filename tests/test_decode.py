@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from headwater.change import BaseType, Column
 from headwater.decode import TEXT_SETTINGS, Bad, Decoded, decode
-from headwater.errors import TableError
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.types import LakeType, lake_type
 
@@ -197,12 +196,6 @@ def test_text_that_is_not_utf8_is_told() -> None:
     decoded = decode(pa.array([b"fine", b"\xe9t\xe9"], pa.large_binary()), kind_of("text"))
     assert decoded.bad == (Bad(1, "\\xe9t\\xe9"),)
     assert decoded.array.to_pylist() == ["fine", None]
-
-
-def test_a_table_that_must_be_whole_fails_on_a_bad_value_by_name() -> None:
-    with pytest.raises(TableError, match="column 'price' holds 'NaN'"):
-        read("numeric(12,2)", "NaN").intact("price")
-    assert read("numeric(12,2)", "1.00").intact("price").to_pylist() == [Decimal("1.00")]
 
 
 @pytest.mark.parametrize("name", [*OIDS, "numeric(12,2)", "int4[]", "text[][]"])

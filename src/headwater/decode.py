@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from headwater.arraytext import Lists, split_lists
 from headwater.buffers import bits, flat
-from headwater.errors import TableError
 from headwater.moments import is_moment, moment
 from headwater.types import MAX_PRECISION, LakeType
 
@@ -51,16 +50,6 @@ class Decoded:
 
     array: pa.Array
     bad: tuple[Bad, ...] = ()
-
-    def intact(self, column: str) -> pa.Array:
-        """The array, or a TableError that names the first value it cannot hold."""
-        if self.bad:
-            raise TableError(
-                f"column {column!r} holds {self.bad[0].text!r}, which no {self.array.type} can hold"
-                f" ({len(self.bad)} such in this batch)",
-                hint="change the value in the source, or the column's type",
-            )
-        return self.array
 
 
 def decode(text: pa.Array, kind: LakeType) -> Decoded:

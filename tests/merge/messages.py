@@ -10,14 +10,14 @@ from headwater.merge.batch import Mirror, MirrorColumn
 from headwater.types import LakeType, lake_type
 
 __all__ = [
-    "DOUBLE", "INT4", "INT4S", "INT8", "NUMERIC", "OID", "REAL", "TEXT", "TOAST", "column", "delete", "insert",
+    "DOUBLE", "INT4", "INT4S", "INT8", "NUMERIC", "OID", "TEXT", "TOAST", "column", "delete", "insert",
     "kind_of", "mirror", "number", "relation", "tuple_of", "update",
 ]  # fmt: skip
 
 OID = 77  # of the table that all of it is about
 TOAST = object()  # a large value that the update left alone, and PostgreSQL therefore did not send
 
-INT4, INT8, TEXT, REAL, DOUBLE = (BaseType(oid, -1, 0, "") for oid in (23, 20, 25, 700, 701))
+INT4, INT8, TEXT, DOUBLE = (BaseType(oid, -1, 0, "") for oid in (23, 20, 25, 701))
 NUMERIC = BaseType(1700, (10 << 16 | 2) + 4, 0, "numeric(10,2)")
 INT4S = BaseType(23, -1, 1, "integer[]")
 

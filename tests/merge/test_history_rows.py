@@ -15,10 +15,9 @@ from headwater.decode import Bad
 from headwater.merge.history import history_rows
 from headwater.merge.rows import Typed
 from tests.merge.messages import (
-    DOUBLE,
     INT4,
+    INT8,
     NUMERIC,
-    REAL,
     TEXT,
     TOAST,
     column,
@@ -107,14 +106,14 @@ def test_only_truncates_are_rows_too() -> None:
 
 
 def test_changes_under_an_older_shape_land_in_the_newest() -> None:
-    older = relation(column("old_name", TEXT, 2), column("id", INT4, 1), column("gone", TEXT, 4), column("n", REAL, 6))
-    newest = relation(*SHAPE.columns[:2], column("flag", TEXT, 5, ""), column("n", DOUBLE, 6))
+    older = relation(column("old_name", TEXT, 2), column("id", INT4, 1), column("gone", TEXT, 4), column("n", INT4, 6))
+    newest = relation(*SHAPE.columns[:2], column("flag", TEXT, 5, ""), column("n", INT8, 6))
     found = rows_of(
-        insert("a", "1", "x", "0.1"), update(TOAST, "1", TOAST, None), delete(None, "1", None, None),
+        insert("a", "1", "x", "3"), update(TOAST, "1", TOAST, None), delete(None, "1", None, None),
         shape=older, newest=newest,
     )  # fmt: skip
     assert shown(found, "id", "item", "flag", "n", "_old", "_unchanged") == [
-        (1, "a", "", 0.10000000149011612, None, None),
+        (1, "a", "", 3, None, None),
         (1, None, "", None, None, ["item"]),
         (1, None, "", None, {"id": "1"}, None),
     ]

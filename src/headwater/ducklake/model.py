@@ -84,7 +84,6 @@ class Table:
     """A table of the lake. `path` is absolute and ends in `/`."""
 
     id: int
-    schema_id: int
     schema: str
     name: str
     path: str
@@ -94,13 +93,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LiveDeleteFile:
-    """The delete file a data file has now. With `partial_max`, it tells for each position since which snapshot."""
+    """The delete file a data file has now."""
 
     id: int
     path: str
     format: str
     begin_snapshot: int
-    partial_max: int | None
     count: int
 
 

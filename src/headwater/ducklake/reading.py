@@ -89,11 +89,11 @@ def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | 
     found = [
         row
         for row in tx.rows(
-            "SELECT t.table_id, t.schema_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
+            "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
             " t.path_is_relative FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
             " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
         )
-        if wanted is None or row[3] in wanted
+        if wanted is None or row[2] in wanted
     ]
     ids = tx.ids(row[0] for row in found)
     columns = _columns(tx, ids)
@@ -106,9 +106,9 @@ def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | 
         )
     }
     tables = {}
-    for id_, schema_id, schema, name, schema_at, schema_relative, table_at, table_relative in found:
+    for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
         path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
-        table = Table(id_, schema_id, schema, name, path, columns.get(id_, ()), id_ in partitioned)
+        table = Table(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
         tables[TableName(schema, name)] = table
     return tables if names is None else {name: tables[name] for name in names if name in tables}
 
@@ -159,7 +159,7 @@ def live_files(
     bounds = _bounds(tx, ids, bounds_of)
     found = tx.rows(
         "SELECT f.data_file_id, f.table_id, f.path, f.path_is_relative, f.record_count, f.row_id_start, f.mapping_id,"
-        " d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.partial_max, d.delete_count"
+        " d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.delete_count"
         f" FROM ducklake_data_file f LEFT JOIN (SELECT * FROM ducklake_delete_file WHERE {_AT.format('')}) d"
         f" ON d.data_file_id = f.data_file_id WHERE f.table_id {{among}} AND {_AT.format('f.')}"
         " ORDER BY f.data_file_id",
@@ -194,10 +194,10 @@ def live_files(
 
 
 def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
-    id_, path, relative, format_, begin, partial_max, count = row
+    id_, path, relative, format_, begin, count = row
     if id_ is None:
         return None
-    return LiveDeleteFile(id_, _resolved(table_path, path, relative), format_, begin, partial_max, count)
+    return LiveDeleteFile(id_, _resolved(table_path, path, relative), format_, begin, count)
 
 
 def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, str]]:

@@ -200,8 +200,7 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
         columns=tuple(merging.MirrorColumn(each.name, kinds[each.name], each.attnum, each.missing) for each in columns),
         key=key_names(shape),
         rows=shape.rows,
-        # In CATCHUP an insert may have been copied already.
-        inserts_only=row.state == "STREAMING" and shape.ops == {"I"},
+        inserts_only=shape.ops == {"I"},
         history=row.options.mode == "history",
     )
 

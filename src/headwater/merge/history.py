@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from headwater import history
 from headwater.change import Relation
-from headwater.decode import Bad
+from headwater.decode import Bad, decode
 from headwater.merge.batch import Mirror
 from headwater.merge.net import DELETE, TRUNCATE
-from headwater.merge.rows import Typed, columns_in, missing, read
+from headwater.merge.rows import Typed, columns_in, missing
 from headwater.merge.tuples import UNCHANGED, old_row, split
 
 __all__ = ["history_rows"]
@@ -71,7 +71,7 @@ def _body(
             continue
         new, old = parts.told(index, in_key=column.name in mirror.key), parts.old.cells[index]
         both = pa.concat_arrays([new.text, old.text]).take(pa.array(shown))
-        decoded = read(both, column, relation.columns[index])
+        decoded = decode(both, column.kind)
         arrays.append(decoded.array)
         if decoded.bad:
             bad[column.name] = decoded.bad

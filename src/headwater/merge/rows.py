@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Column, Relation
-from headwater.decode import Bad, Decoded, decode
+from headwater.change import Relation
+from headwater.decode import Bad, decode
 from headwater.errors import CannotFollow, TableError
 from headwater.merge.batch import Mirror, MirrorColumn
 from headwater.merge.keys import key_bytes, row_bytes
 from headwater.merge.net import DELETE, INSERT, UPDATE
 from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
-from headwater.types import LakeType, lake_type
+from headwater.types import LakeType
 
-__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "read", "typed_rows", "unfit_key"]
+__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "typed_rows", "unfit_key"]
 
 _Rows = npt.NDArray[np.int64]
 
@@ -68,8 +68,8 @@ def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
     updated = np.flatnonzero(parts.op[parts.old.rows] == UPDATE)
     if not mirror.key and not (parts.whole.all() and len(updated) == updates):
         raise CannotFollow(f"table {mirror.name} has no key, and a change does not tell the whole old row")
-    new = _keys(mirror, relation, places, parts, new=True)
-    old = _keys(mirror, relation, places, parts, new=False)
+    new = _keys(mirror, places, parts, new=True)
+    old = _keys(mirror, places, parts, new=False)
     counterpart = np.searchsorted(parts.new.rows, parts.old.rows[updated])
     differs = pc.not_equal(old.take(pa.array(updated)), new.take(pa.array(counterpart)))
     moved = differs.to_numpy(zero_copy_only=False).astype(bool)
@@ -116,21 +116,12 @@ def typed_rows(
         cells = parts.told(index, in_key=column.name in mirror.key)
         if (cells.kind == UNCHANGED).any():
             cells = _from_older(mirror, relations, column, upserts, cells)
-        decoded = read(cells.text, column, relation.columns[index])
+        decoded = decode(cells.text, column.kind)
         if decoded.bad:
             bad[column.name] = decoded.bad
         holes = cells.kind == UNCHANGED
         arrays.append(_from_lake(mirror, column, decoded.array, holes, upserts, lake) if holes.any() else decoded.array)
     return Typed(pa.Table.from_arrays(arrays, schema=mirror.schema), bad)
-
-
-def read(text: pa.Array, column: MirrorColumn, source: Column) -> Decoded:
-    """A column's values, printed when it was `source`, as it is now. What was a real is as exact as a real still."""
-    was = lake_type(source)
-    if was.arrow == pa.float32() and column.kind.pg == "double precision":
-        decoded = decode(text, was)
-        return Decoded(decoded.array.cast(column.kind.arrow), decoded.bad)
-    return decode(text, column.kind)
 
 
 def missing(column: MirrorColumn, count: int) -> pa.Array:
@@ -199,7 +190,7 @@ def unfit_key(table: str, column: str, kind: LakeType, bad: Bad) -> TableError:
     )
 
 
-def _keys(mirror: Mirror, relation: Relation, places: Mapping[str, int], parts: Split, *, new: bool) -> pa.Array:
+def _keys(mirror: Mirror, places: Mapping[str, int], parts: Split, *, new: bool) -> pa.Array:
     tuples = parts.new if new else parts.old
     columns = []
     for column in mirror.key_columns:
@@ -210,7 +201,7 @@ def _keys(mirror: Mirror, relation: Relation, places: Mapping[str, int], parts: 
             columns.append(missing(column, len(tuples.rows)))
             continue
         cells = parts.told(index, in_key=True) if new else tuples.cells[index]
-        decoded = read(cells.text, column, relation.columns[index])
+        decoded = decode(cells.text, column.kind)
         if decoded.bad and mirror.key:
             raise unfit_key(mirror.name, column.name, column.kind, decoded.bad[0])
         columns.append(decoded.array)
