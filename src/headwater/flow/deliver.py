@@ -47,9 +47,7 @@ def deliver(m: Mirroring) -> Delivered:
     merged = _merged(m, plan, batch)
     # Those that are ahead of the batch stay where they are: it may end long before the foremost of those it brings up.
     moving = {oid for oid, each in tables.standing.items() if each.position < staged.upto} - tables.failed.keys()
-    if m.sink.clashes(plan, moving - merged.failed.keys()):
-        plan.moved.update(_names_now(m, plan, tables))
-        merged.failed.update(m.sink.clashes(plan, moving - merged.failed.keys()))
+    merged.failed.update(_clashes(m, plan, tables, moving - merged.failed.keys()))
     tables.failed.update(merged.failed)
     tables.hopeless.update(merged.hopeless)
     failpoints.hit("deliver.written")
@@ -68,7 +66,7 @@ def deliver(m: Mirroring) -> Delivered:
     # While some tables only come up to the others, the lake as a whole is where it was.
     reached = tables.start if tables.behind else staged.upto
     done = _recorded(m, tables, Delivered(reached, snapshot, landed, upto))
-    for oid, name in plan.moved.items():
+    for oid, name in plan.moved.items() if upto else ():
         m.state.rename_table(m.group, oid, source=name, lake=name)
     failpoints.hit("deliver.recorded")
     return done
@@ -205,10 +203,21 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
     )
 
 
+def _clashes(m: Mirroring, plan: Plan, tables: _Tables, oids: set[int]) -> dict[int, str]:
+    """Of these tables those that cannot have their new names, although others give up theirs as soon as they may."""
+    if m.sink.clashes(plan, oids):
+        plan.moved.update(_names_now(m, plan, tables))
+    return m.sink.clashes(plan, oids)
+
+
 def _names_now(m: Mirroring, plan: Plan, tables: _Tables) -> dict[int, TableName]:
     """Other names that tables have in the source already: when two swap theirs, the log may tell of one first."""
-    rows = (row for row in m.state.tables(m.group) if row.options.followed_name and row.state != "PAUSED")
-    oids = [row.oid for row in rows if row.oid in plan.standings and row.oid not in tables.renamed]
+    oids = [
+        row.oid
+        for row in m.state.tables(m.group)
+        if row.oid in plan.standings and row.oid not in tables.renamed and row.state != "PAUSED"
+        if row.options.followed_name and row.options.schema_changes == "follow"
+    ]
     with closing(connect(m.source_url)) as connection, translated(m.source_url):
         now = described_all(connection, oids, None)
     return {oid: each.table for oid, each in now.items() if each.table != plan.standings[oid].name}
