@@ -29,7 +29,9 @@ class Spelling:
 # As the type's output function prints it: `::text` takes the padding off a char(n) and adds a netmask to an inet.
 PRINTED = "CASE WHEN {} IS DISTINCT FROM NULL THEN format('%s', {}) END"
 _TEXT = Spelling(PRINTED, "{}", "CAST({} AS VARCHAR)")
-_WHOLE = Spelling("{}::text", "CAST({} AS HUGEINT)", "CAST({} AS HUGEINT)")
+# Numbers of 128 bits, also under a decimal or a uuid, are compared as text: DuckDB's hash takes 0 for -1, and halves
+# that have changed places for the same.
+_WHOLE = Spelling("{}::text", "CAST({} AS BIGINT)", "CAST({} AS BIGINT)")
 _INFINITIES = "('Infinity', '-Infinity')"
 # Text of a double, because a hash does not tell -0.0 from 0.0.
 _DOUBLE = (
@@ -44,11 +46,11 @@ _BY_TYPE = {
     "int32": _WHOLE,
     "int64": _WHOLE,
     "uint32": _WHOLE,
-    "uint64": _WHOLE,
+    "uint64": Spelling("{}::text", "CAST({} AS UBIGINT)", "CAST({} AS UBIGINT)"),
     "boolean": Spelling("{}::text", "CAST({} AS BOOLEAN)", "{}"),
     "float32": Spelling("{}::text", _FLOAT, _FLOAT),
     "float64": Spelling("{}::text", _DOUBLE, "CAST(CAST({} AS DOUBLE) AS VARCHAR)", "{}::text"),
-    "uuid": Spelling("{}::text", "CAST({} AS UUID)", "{}"),
+    "uuid": Spelling("{}::text", "{}", "CAST({} AS VARCHAR)"),
     "time": Spelling(_MICROSECONDS, "{}", "CAST(epoch_us({}) AS VARCHAR)"),
     "blob": Spelling("encode({}, 'hex')", "{}", "lower(hex({}))"),
 }
@@ -73,8 +75,8 @@ def spelling(kind: LakeType) -> Spelling:
 def _decimal(kind: LakeType) -> Spelling:
     # The cast alone would round. Zeros at the end are no digits.
     exact = rf"regexp_full_match({{}}, '-?\d*(\.\d{{0,{kind.arrow.scale}}}0*)?')"
-    read = f"CASE WHEN {exact} THEN TRY_CAST({{}} AS {kind.ducklake}) END"
-    return Spelling("{}::text", read, f"TRY_CAST({{}} AS {kind.ducklake})", "{}::text")
+    value = f"CAST(TRY_CAST({{}} AS {kind.ducklake}) AS VARCHAR)"
+    return Spelling("{}::text", f"CASE WHEN {exact} THEN {value} END", value, "{}::text")
 
 
 def _moment(kind: str) -> Spelling:
