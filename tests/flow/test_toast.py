@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.types.string import TextLoader
 from tests.mirror import Mirror
 
-DOCS = "CREATE TABLE docs (id int PRIMARY KEY, body text, note text, extra int)"
-EXTERNAL = "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"  # not compressed: a few kilobytes are enough
+DOCS = (
+    "CREATE TABLE docs (id int PRIMARY KEY, body text, note text, extra int, bin bytea, tags text[], doc jsonb,"
+    " sums numeric(12,2)[])"
+)
+LARGE = ("bin", "tags", "doc", "sums")  # beside the body: columns that few changes touch
+# not compressed: a few kilobytes are enough
+EXTERNAL = "ALTER TABLE docs " + ", ".join(f"ALTER {name} SET STORAGE EXTERNAL" for name in ("body", *LARGE))
 BIG = "repeat(md5(({})::text), 200)"
+ALL_BIG = (
+    f"SELECT i, {BIG.format('i')}, 'note ' || i, i, decode({BIG.format('i')}, 'hex'),"
+    f" ARRAY[{BIG.format('i')}, NULL, '', 'a,\"b', i::text], jsonb_build_object('k', {BIG.format('i')}, 'n', 1.50),"
+    " array_fill(i + 0.25, ARRAY[700]) || NULL FROM generate_series({}, {}) i"
+)
 
 
 def filled(mirror: Mirror, *more: str) -> Mirror:
-    mirror.execute(DOCS, EXTERNAL, *more)
-    mirror.execute(f"INSERT INTO docs SELECT i, {BIG.format('i')}, 'note ' || i, i FROM generate_series(1, 20) i")
+    mirror.source.adapters.register_loader("jsonb", TextLoader)  # as DuckDB reads it
+    mirror.execute(DOCS, EXTERNAL, *more, f"INSERT INTO docs {ALL_BIG.format(1, 20)}")
     mirror.start()
     return mirror
 
@@ -20,8 +31,13 @@ def filled(mirror: Mirror, *more: str) -> Mirror:
 HISTORIES = {
     "from the lake": ["UPDATE docs SET note = 'changed'"],
     "from the batch": [
-        f"INSERT INTO docs VALUES (100, {BIG.format(100)}, 'new', NULL)",
+        f"INSERT INTO docs {ALL_BIG.format(100, 100)}",
         "UPDATE docs SET note = 'changed' WHERE id = 100",
+    ],
+    "some of them changed": [
+        "UPDATE docs SET bin = bin || '\\x00'::bytea WHERE id % 2 = 0",
+        "UPDATE docs SET tags[2] = 'new', sums[1] = NULL WHERE id % 3 = 0",
+        "UPDATE docs SET doc = doc || '{\"m\": null}', note = 'n' WHERE id % 5 = 0",
     ],
     "from an update of the batch": [
         f"UPDATE docs SET body = {BIG.format(7)} WHERE id < 5",
