@@ -150,7 +150,7 @@ class Soak:
 @click.option("--minutes", default=30.0, show_default=True, help="How long to go on breaking things.")
 @click.option("--every", default=45.0, show_default=True, help="Seconds between two breakages, about.")
 @click.option("--rate", default=400.0, show_default=True, help="Row changes a second in the source.")
-@click.option("--seed", default=lambda: int(time.time()), help="The same seed writes and breaks the same things.")
+@click.option("--seed", default=lambda: int(time.time()), help="Chooses what is broken, and with --carried written.")
 @click.option("--carried", is_flag=True, help="Not the web shop: random rows and shapes; compared at quiet points.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Where everything is kept.")
 def main(minutes: float, every: float, rate: float, seed: int, carried: bool, folder: Path | None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater.spark
-from headwater.testing.postgres import EmbeddedPostgres
+from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.mirror import Mirror
 
 
@@ -23,6 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first: no worker should be left alone with one of them at the end."""
     items.sort(key=lambda item: "/proof/" not in str(item.path))
 
+
+VERSION = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # of almost all tests; `make servers` tries each there is
+VERSIONS = [VERSION] if "HEADWATER_POSTGRES" in os.environ else sorted(installed())  # of those that try every one
 
 FAST = {
     "fsync": "off",
@@ -53,8 +56,7 @@ def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
 
 @pytest.fixture(scope="session")
 def postgres(servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
-    """The server of almost all tests; `make servers` tries each version there is."""
-    return servers(int(os.environ.get("HEADWATER_POSTGRES", "18")))
+    return servers(VERSION)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from captured_group import Group
+from tests.conftest import VERSION
 
 from headwater.testing.postgres import EmbeddedPostgres
 
@@ -21,6 +22,6 @@ def group(database: str, tmp_path: Path) -> Iterator[Group]:
 def own_postgres() -> Iterator[EmbeddedPostgres]:
     """A server of the module's own, to be restarted, broken and misconfigured."""
     with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
-        server = EmbeddedPostgres(Path(folder) / "pg", settings={"max_replication_slots": "2"}).start()
-        yield server
+        server = EmbeddedPostgres(Path(folder) / "pg", version=VERSION, settings={"max_replication_slots": "2"})
+        yield server.start()
         server.stop()

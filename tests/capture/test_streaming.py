@@ -10,16 +10,15 @@ import psycopg
 import pytest
 from captured_group import Captured, Group
 from psycopg.conninfo import conninfo_to_dict
-from tests.conftest import new_database
+from tests.conftest import VERSION, VERSIONS, new_database
 
 from headwater.change import Lsn
-from headwater.testing.postgres import EmbeddedPostgres, installed
+from headwater.testing.postgres import EmbeddedPostgres
 
 SMALL, LARGE = 100_000, 16 << 20  # bytes of a roll: it spills, it does not
 
-VERSIONS = sorted(installed())
 EVERY_WAY = pytest.mark.parametrize(
-    ("server", "roll_bytes"), [*((version, SMALL) for version in VERSIONS), (18, LARGE)], indirect=["server"]
+    ("server", "roll_bytes"), [*((version, SMALL) for version in VERSIONS), (VERSION, LARGE)], indirect=["server"]
 )
 
 

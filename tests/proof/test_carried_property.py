@@ -1,7 +1,7 @@
 """Anything, in any order, arrives: random rows and shapes, small deliveries, restarts; compared at quiet points.
 
-A failing seed is told, and played again with `HEADWATER_SEED=n HEADWATER_POSTGRES=18`; without end it is played by
-`make soak`.
+A failing seed is told, and played again with `HEADWATER_SEED=n HEADWATER_POSTGRES=18`; as long as one
+likes it is played by `make soak ARGS="--carried"`.
 """
 
 from __future__ import annotations
