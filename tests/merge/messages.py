@@ -63,7 +63,7 @@ def mirror(newest: Relation, *, history: bool = False) -> Mirror:
     """The table's copy in the lake, in its newest shape; columns named id... are the key."""
     columns = tuple(MirrorColumn(each.name, lake_type(each), each.attnum, each.missing) for each in newest.columns)
     key = tuple(each.name for each in newest.columns if each.key)
-    return Mirror(OID, "public.t", Lsn(0), columns, key, rows=0, inserts_only=False, history=history)
+    return Mirror(OID, "public.t", Lsn(0), columns, key, rows=0, bytes=0, inserts_only=False, history=history)
 
 
 def number(value: int) -> bytes:

@@ -198,6 +198,7 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
         columns=tuple(merging.MirrorColumn(each.name, kinds[each.name], each.attnum, each.missing) for each in columns),
         key=key_names(shape),
         rows=shape.rows,
+        bytes=shape.bytes,
         inserts_only=shape.ops == {"I"},
         history=row.options.mode == "history",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.change import Lsn, Relation
 from headwater.errors import CannotFollow
@@ -19,6 +19,7 @@ class Seen:
     newest: Relation
     versions: tuple[Relation, ...] = ()
     rows: int = 0
+    bytes: int = 0
     ops: frozenset[str] = frozenset()
 
 
@@ -34,12 +35,14 @@ def newest_shapes(
     for relation, part in parts:
         seen = found.get(relation.oid, Seen(relation))
         versions = seen.versions if relation in seen.versions else (*seen.versions, relation)
-        found[relation.oid] = Seen(relation, versions, seen.rows + part.rows, seen.ops | frozenset(part.ops))
+        found[relation.oid] = Seen(
+            relation, versions, seen.rows + part.rows, seen.bytes + part.bytes, seen.ops | frozenset(part.ops)
+        )
         last[relation.oid] = max(last.get(relation.oid, part.last_lsn), part.last_lsn)
     for oid, (lsn, relation) in looked.items():
         seen = found.get(oid, Seen(relation))
         if oid not in last or lsn > last[oid]:
-            found[oid] = Seen(relation, seen.versions, seen.rows, seen.ops)
+            found[oid] = replace(seen, newest=relation)
     return found
 
 

@@ -105,12 +105,14 @@ class Index:
         ).fetchone()
         assert row is not None
         connection.execute(
-            "INSERT INTO headwater.segment_parts (segment_id, relation_id, rows, ops, first_lsn, last_lsn)"
-            " SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::pg_lsn[], %s::pg_lsn[])",
+            "INSERT INTO headwater.segment_parts (segment_id, relation_id, rows, bytes, ops, first_lsn, last_lsn)"
+            " SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::pg_lsn[],"
+            " %s::pg_lsn[])",
             (
                 row[0],
                 [part.relation_id for part in each.parts],
                 [part.rows for part in each.parts],
+                [part.bytes for part in each.parts],
                 [part.ops for part in each.parts],
                 [part.first_lsn for part in each.parts],
                 [part.last_lsn for part in each.parts],
@@ -141,7 +143,7 @@ class Index:
 
     def parts(self, segments: Sequence[int]) -> dict[int, tuple[Part, ...]]:
         rows = self._state.query(
-            "SELECT segment_id, relation_id, rows, ops, first_lsn, last_lsn FROM headwater.segment_parts"
+            "SELECT segment_id, relation_id, rows, bytes, ops, first_lsn, last_lsn FROM headwater.segment_parts"
             " WHERE segment_id = ANY(%s) ORDER BY segment_id, relation_id",
             (list(segments),),
         )

@@ -41,10 +41,11 @@ _OPS = "DIUT"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a segment holds of one relation version: how many rows, which operations (`DIU`), over which commits."""
+    """What a segment holds of one relation version: rows, their messages' bytes, operations (`DIU`), which commits."""
 
     relation_id: int
     rows: int
+    bytes: int
     ops: str
     first_lsn: Lsn
     last_lsn: Lsn
@@ -111,4 +112,5 @@ def _part(rows: pa.Table) -> Part:
     first, last = pc.min_max(rows["commit_lsn"]).values()
     kinds = np.bincount(rows["op"].to_numpy(), minlength=256)
     ops = "".join(op for op in _OPS if kinds[ord(op)])
-    return Part(rows["relation"][0].as_py(), rows.num_rows, ops, Lsn(first.as_py()), Lsn(last.as_py()))
+    size = pc.sum(pc.binary_length(rows["message"])).as_py()
+    return Part(rows["relation"][0].as_py(), rows.num_rows, size or 0, ops, Lsn(first.as_py()), Lsn(last.as_py()))

@@ -40,6 +40,7 @@ class Mirror:
     columns: tuple[MirrorColumn, ...]
     key: tuple[str, ...]  # none: rows are told apart by all they hold
     rows: int
+    bytes: int  # of their messages
     inserts_only: bool  # then no key can be in the lake yet, and nothing needs to be found there
     history: bool = False  # every change becomes a row
 
@@ -75,7 +76,3 @@ class Batch:
     mirrors: Mapping[int, Mirror]  # by the source's OID
     relations: Mapping[int, Relation]  # by version id
     upto: Lsn
-
-    @property
-    def bytes(self) -> int:
-        return sum(segment.bytes for segment in self.segments)

@@ -20,7 +20,7 @@ from headwater.merge.batch import Batch
 from headwater.merge.net import CHANGE
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
-from headwater.merge.spread import slots_for, spread
+from headwater.merge.spread import Size, slots_for, spread
 from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldSlot, Locate, Parse, WriteSlot
 from headwater.spark import deal, on_tasks, spark_schema
 from headwater.target import Place, Target
@@ -101,9 +101,9 @@ class _Merge:
 
     def run(self, places: Places, quarantine: Sequence[Place]) -> None:
         cores = self.spark.sparkContext.defaultParallelism
-        rows = {oid: mirror.rows for oid, mirror in self.batch.mirrors.items()}
-        slots = slots_for(sum(rows.values()), self.batch.bytes, len(rows), cores)
-        placed = spread(rows, self.batch.bytes, slots)
+        sizes = {oid: Size(mirror.rows, mirror.bytes) for oid, mirror in self.batch.mirrors.items()}
+        slots = slots_for(sizes.values(), cores)
+        placed = spread(sizes, slots)
         folded = self._fold(slots, placed)
         scattered = {row.oid for row in folded if row.scattered}
         if scattered:  # rare: a row with values to be found elsewhere was given another key

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-__all__ = ["slots_for", "spread"]
+__all__ = ["Size", "slots_for", "spread"]
 
 ROWS_PER_SLOT = 250_000  # what a worker folds in memory at once
 BYTES_PER_SLOT = 128 << 20
@@ -13,29 +14,43 @@ TABLES_PER_SLOT = 8  # of a small batch: a table costs some milliseconds, anothe
 SPLIT_FROM = 20_000  # a smaller table is not worth two files
 
 
-def slots_for(rows: int, size: int, tables: int, cores: int) -> int:
+class Size(NamedTuple):
+    """How much is staged for a table: changes, and bytes of their messages."""
+
+    rows: int
+    bytes: int
+
+    @property
+    def small(self) -> bool:
+        return self.rows < SPLIT_FROM and self.bytes < BYTES_PER_SLOT
+
+    @property
+    def weight(self) -> int:
+        """What it takes of a slot, in rows or in bytes, whichever is more; whole numbers add up in any order."""
+        return max(self.rows * BYTES_PER_SLOT, self.bytes * ROWS_PER_SLOT)
+
+
+def slots_for(sizes: Collection[Size], cores: int) -> int:
     """How many tasks a batch is folded in: all cores if it is worth it, more if memory asks for it."""
-    if rows < SPLIT_FROM and size < BYTES_PER_SLOT:
-        return min(cores, -(-tables // TABLES_PER_SLOT))
-    rounds = max(-(-rows // (ROWS_PER_SLOT * cores)), -(-size // (BYTES_PER_SLOT * cores)), 1)
+    total = Size(sum(each.rows for each in sizes), sum(each.bytes for each in sizes))
+    if total.small:
+        return min(cores, -(-len(sizes) // TABLES_PER_SLOT))
+    rounds = max(-(-total.rows // (ROWS_PER_SLOT * cores)), -(-total.bytes // (BYTES_PER_SLOT * cores)), 1)
     return cores * rounds
 
 
-def spread(rows: Mapping[int, int], size: int, slots: int) -> dict[int, tuple[int, ...]]:
+def spread(sizes: Mapping[int, Size], slots: int) -> dict[int, tuple[int, ...]]:
     """Give each table one slot, or several if it is large: the key's bucket then chooses among them.
 
-    Largest first onto the least loaded slot; a table's slots are always different ones. `size` is that of all rows,
-    in bytes.
+    Largest first onto the least loaded slot; a table's slots are always different ones.
     """
     load = [(0, slot) for slot in range(slots)]
-    total = max(sum(rows.values()), 1)
-    share = max(total / slots, 1)
+    share = max(sum(each.weight for each in sizes.values()) // slots, 1)
     placed: dict[int, tuple[int, ...]] = {}
-    for table, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        small = count < SPLIT_FROM and count * size < BYTES_PER_SLOT * total
-        pieces = 1 if small else min(slots, max(1, round(count / share)))
+    for table, size in sorted(sizes.items(), key=lambda item: (-item[1].weight, item[0])):
+        pieces = 1 if size.small else min(slots, max(1, round(size.weight / share)))
         taken = [heapq.heappop(load) for _ in range(pieces)]
         for weight, slot in taken:
-            heapq.heappush(load, (weight + count // pieces, slot))
+            heapq.heappush(load, (weight + size.weight // pieces, slot))
         placed[table] = tuple(slot for _, slot in taken)
     return placed

@@ -95,6 +95,7 @@ MIGRATIONS = (
         segment_id bigint NOT NULL REFERENCES headwater.segments ON DELETE CASCADE,
         relation_id bigint NOT NULL REFERENCES headwater.relations,
         rows bigint NOT NULL,
+        bytes bigint NOT NULL,
         ops text NOT NULL,
         first_lsn pg_lsn NOT NULL,
         last_lsn pg_lsn NOT NULL,
