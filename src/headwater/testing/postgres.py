@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import signal
 import subprocess
 import tempfile
 import warnings
@@ -67,13 +66,6 @@ class EmbeddedPostgres:
     def restart(self) -> None:
         """Stop as `pg_ctl restart -m fast` does, and start on the same socket."""
         self.pg_ctl("restart", "-m", "fast", "-w")
-
-    def kill(self) -> None:
-        """Crash: SIGKILL to the postmaster and all its children."""
-        pid = int((self.folder / "postmaster.pid").read_text().split()[0])
-        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
-        for each in (pid, *map(int, children)):
-            os.kill(each, signal.SIGKILL)
 
     def pg_ctl(self, *arguments: str) -> None:
         command = [str(self.program("pg_ctl")), "-D", str(self.folder), "-l", str(self.folder / "log"), *arguments]
