@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import resource
 import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,6 +20,28 @@ from headwater.capture import Source, prepare, run_capture
 from headwater.change import Lsn, Relation, TableName
 from headwater.log import Log
 from headwater.state import State
+
+
+def execute(url: str, *statements: str) -> None:
+    """Each statement in its own transaction."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def transaction(url: str, *statements: str) -> None:
+    """All statements in one transaction."""
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def until(condition: Callable[[], object], seconds: float = 60, every: float = 0.02) -> None:
+    """Wait for what is sure to come; how long it takes is not the point."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s"
+        time.sleep(every)
 
 
 @dataclass
@@ -172,4 +194,5 @@ if __name__ == "__main__":
 
     threading.Thread(target=end_with_stdin, daemon=True).start()
     run_capture(group.url, group.state, group.log, group.name, stop=ended, roll_bytes=int(sys.argv[3]))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not getrusage: what it tells of a child begins with the peak of the process that started it.
+    print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

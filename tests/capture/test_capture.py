@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from captured_group import Group
+from captured_group import Group, transaction, until
 
+from headwater.capture import slot
 from headwater.capture.pending import has_pending_changes
 from headwater.capture.source import slot_of
 from headwater.change import Lsn
@@ -23,24 +24,18 @@ from headwater.state.connect import Connection
 from headwater.testing.postgres import EmbeddedPostgres
 
 
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def orders(group: Group, *more: str) -> None:
-    run(group.url, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)", *more)
+    transaction(group.url, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)", *more)
 
 
 def test_every_kind_of_change_is_staged_with_its_values(group: Group) -> None:
     orders(group, "CREATE TABLE lines (id int, pos int, PRIMARY KEY (id, pos))", "CREATE TABLE other (id int)")
     group.prepare("orders", "lines")
     with group.capturing():
-        run(group.url, "INSERT INTO orders VALUES (1, 'a'), (2, NULL)", "INSERT INTO lines VALUES (1, 1)")
-        run(group.url, "INSERT INTO other VALUES (1)")
-        run(group.url, "UPDATE orders SET id = 3 WHERE id = 2", "DELETE FROM lines")
-        run(group.url, "TRUNCATE orders, lines")
+        transaction(group.url, "INSERT INTO orders VALUES (1, 'a'), (2, NULL)", "INSERT INTO lines VALUES (1, 1)")
+        transaction(group.url, "INSERT INTO other VALUES (1)")
+        transaction(group.url, "UPDATE orders SET id = 3 WHERE id = 2", "DELETE FROM lines")
+        transaction(group.url, "TRUNCATE orders, lines")
         group.settle()
     rows = group.rows()
     assert [(row.op, row.table, row.old, row.new) for row in rows[:-2]] == [
@@ -82,11 +77,13 @@ def test_an_aborted_transaction_leaves_nothing(group: Group) -> None:
 
 def test_transactions_that_are_all_larger_than_a_roll_are_registered_one_by_one(group: Group) -> None:
     """The first is spilled to its last row when the second begins to spill: they must not be mixed up."""
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY, note text)")
+    transaction(group.url, "CREATE TABLE orders (id int PRIMARY KEY, note text)")
     group.prepare("orders")
     large = "INSERT INTO orders SELECT {0} + n, repeat('x', 2000) FROM generate_series(0, {1}) n"
-    run(group.url, large.format(0, 0), large.format(10, 3), large.format(20, 0), "INSERT INTO orders VALUES (30)")
-    run(group.url, large.format(40, 0), large.format(50, 5))
+    transaction(
+        group.url, large.format(0, 0), large.format(10, 3), large.format(20, 0), "INSERT INTO orders VALUES (30)"
+    )
+    transaction(group.url, large.format(40, 0), large.format(50, 5))
     with group.capturing(roll_bytes=1000):
         group.settle()
     assert [row.new and row.new[0] for row in group.rows()] == [
@@ -98,9 +95,9 @@ def test_capture_goes_on_where_it_stopped_and_nothing_is_doubled(group: Group) -
     orders(group)
     group.prepare("orders")
     for start in range(0, 30, 10):
-        run(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start}, {start + 4}) n")
+        transaction(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start}, {start + 4}) n")
         with group.capturing():
-            run(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start + 5}, {start + 9}) n")
+            transaction(group.url, f"INSERT INTO orders SELECT n FROM generate_series({start + 5}, {start + 9}) n")
             group.settle()
     rows = group.rows()
     assert [row.new for row in rows] == [(str(n), None) for n in range(30)]
@@ -111,7 +108,7 @@ def test_after_a_stop_everything_read_is_registered_and_the_slot_knows(group: Gr
     orders(group)
     group.prepare("orders")
     with group.capturing():
-        run(group.url, "INSERT INTO orders VALUES (1)")
+        transaction(group.url, "INSERT INTO orders VALUES (1)")
         group.settle()
     with connect(group.url) as connection:
         slot = slot_of(connection, "headwater_shop")
@@ -125,7 +122,7 @@ def test_a_change_of_shape_inside_a_transaction_makes_a_new_relation_version(gro
     orders(group)
     group.prepare("orders")
     with group.capturing():
-        run(
+        transaction(
             group.url,
             "INSERT INTO orders VALUES (1, 'a')",
             "ALTER TABLE orders ADD COLUMN extra int DEFAULT 7",
@@ -140,9 +137,9 @@ def test_a_relation_version_begins_at_the_commit_of_the_very_transaction_that_to
     orders(group)
     group.prepare("orders")
     for number in range(3):  # all of them before capture begins: they come in one chunk
-        run(group.url, f"INSERT INTO orders (id) VALUES ({number})")
-        run(group.url, f"ALTER TABLE orders ADD COLUMN extra_{number} int")
-    run(group.url, "INSERT INTO orders (id) VALUES (9)", "INSERT INTO orders (id) VALUES (10)")
+        transaction(group.url, f"INSERT INTO orders (id) VALUES ({number})")
+        transaction(group.url, f"ALTER TABLE orders ADD COLUMN extra_{number} int")
+    transaction(group.url, "INSERT INTO orders (id) VALUES (9)", "INSERT INTO orders (id) VALUES (10)")
     with group.capturing():
         group.settle()
     rows = group.rows()
@@ -155,10 +152,10 @@ def test_whether_a_slot_holds_changes_is_told_without_reading_it(group: Group) -
     orders(group, "CREATE TABLE unrelated (id int)")
     begin = group.prepare("orders")
     names = "headwater_shop", "headwater_shop"
-    run(group.url, "INSERT INTO unrelated VALUES (1)")
+    transaction(group.url, "INSERT INTO unrelated VALUES (1)")
     with connect(group.url) as connection:
         (between,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (Lsn(0),)
-        run(group.url, "INSERT INTO orders SELECT n FROM generate_series(1, 5000) n")
+        transaction(group.url, "INSERT INTO orders SELECT n FROM generate_series(1, 5000) n")
         (end,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (Lsn(0),)
     assert [has_pending_changes(group.url, *names, at) for at in (begin, between, end)] == [False, False, True]
     with group.capturing():
@@ -172,7 +169,7 @@ def test_a_reconnect_does_not_make_new_relation_versions(group: Group) -> None:
     group.prepare("orders")
     for number in range(2):
         with group.capturing():
-            run(group.url, f"INSERT INTO orders VALUES ({number})")
+            transaction(group.url, f"INSERT INTO orders VALUES ({number})")
             group.settle()
     assert group.state.query("SELECT count(*) FROM headwater.relations") == [(1,)]
 
@@ -192,9 +189,9 @@ def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_o
     watcher = threading.Thread(target=watch)
     watcher.start()
     with group.capturing(roll_bytes=1 << 20):
-        run(group.url, "INSERT INTO orders VALUES (-1, 'before')")
-        run(group.url, "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 300000) n")
-        run(group.url, "INSERT INTO orders VALUES (-2, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (-1, 'before')")
+        transaction(group.url, "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 300000) n")
+        transaction(group.url, "INSERT INTO orders VALUES (-2, 'after')")
         group.settle()
     done.set()
     watcher.join()
@@ -211,43 +208,50 @@ def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_o
     assert large["message"].to_pylist()[::1000] == [_insert(table, value) for value in islice(values, 0, None, 1000)]
 
 
-def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(group: Group) -> None:
+def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
     orders(group, "CREATE TABLE unrelated (t text)")
     group.prepare("orders")
     with group.capturing():
         group.settle()
-        run(group.url, "INSERT INTO unrelated SELECT repeat('x', 1000) FROM generate_series(1, 12000)")
+        transaction(group.url, "INSERT INTO unrelated SELECT repeat('x', 1000) FROM generate_series(1, 12000)")
         with connect(group.url) as connection:
             (lsn,) = connection.execute("SELECT pg_current_wal_lsn()").fetchone() or (Lsn(0),)
             near = Lsn(lsn.value - (8 << 20))
-            _until(lambda: _confirmed(connection) > near, seconds=7)  # not the ten seconds of an idle one
-        begun = time.monotonic()
-        group.settle()
-        assert time.monotonic() - begun < 2
+            until(lambda: _confirmed(connection) > near)
+        group.settle(slot._STATUS_SECONDS - 2)  # sooner than the server hears of us anyway
     assert group.rows() == []
 
 
 def test_an_idle_source_is_not_kept_busy_by_our_own_notes(group: Group) -> None:
+    def noted() -> list[tuple[object, ...]]:
+        return group.state.query("SELECT xmin::text FROM headwater.groups")
+
+    def quiet(seconds: float) -> bool:
+        before = noted()
+        time.sleep(seconds)
+        return noted() == before
+
     orders(group)
     group.prepare("orders")
     with group.capturing():
         group.settle()
-        time.sleep(0.5)
-        before = group.state.query("SELECT xmin::text FROM headwater.groups")
-        time.sleep(3)
-        assert group.state.query("SELECT xmin::text FROM headwater.groups") == before
+        until(lambda: quiet(1))  # what the start and the fence had to note
+        assert quiet(3)
 
 
 def test_values_are_printed_the_same_whatever_the_database_prefers(group: Group) -> None:
-    run(group.url, "CREATE TABLE odd (id int PRIMARY KEY, t timestamptz, i interval, b bytea, f float8)")
+    transaction(group.url, "CREATE TABLE odd (id int PRIMARY KEY, t timestamptz, i interval, b bytea, f float8)")
     name = psycopg.conninfo.conninfo_to_dict(group.url)["dbname"]
     odd = ("datestyle = German", "intervalstyle = iso_8601", "bytea_output = escape", "timezone = 'Asia/Tokyo'")
     for setting in (*odd, "extra_float_digits = -5"):
-        run(group.url, f"ALTER DATABASE {name} SET {setting}")
+        transaction(group.url, f"ALTER DATABASE {name} SET {setting}")
     group.prepare("odd")
     with group.capturing():
         values = "1, '2024-05-06 07:08:09+00', '1 day', '\\x00ff', 0.1::float8 + 0.2::float8"
-        run(group.url, f"INSERT INTO odd VALUES ({values})")
+        transaction(group.url, f"INSERT INTO odd VALUES ({values})")
         group.settle()
     (row,) = group.rows()
     assert row.new == ("1", "2024-05-06 07:08:09+00", "1 day", "\\x00ff", "0.30000000000000004")
@@ -263,7 +267,7 @@ def test_the_state_may_live_in_another_database(group: Group, postgres: Embedded
         orders(moved)
         moved.prepare("orders")
         with moved.capturing():
-            run(moved.url, "INSERT INTO orders VALUES (1, 'a')")
+            transaction(moved.url, "INSERT INTO orders VALUES (1, 'a')")
             moved.settle()
         assert [row.new for row in moved.rows()] == [("1", "a")]
         elsewhere.close()
@@ -275,19 +279,19 @@ def test_the_state_may_live_in_another_database(group: Group, postgres: Embedded
 def test_a_slot_that_is_gone_is_told_as_lost_and_noted(group: Group) -> None:
     orders(group)
     group.prepare("orders")
-    run(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    transaction(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
     with pytest.raises(SlotLost, match="'headwater_shop' of group 'shop' is gone"), group.capturing():
-        _until(lambda: _error(group) is not None)
+        until(lambda: _error(group) is not None)
     assert "is gone" in str(_error(group))
 
 
 def test_a_slot_that_somebody_moved_is_refused(group: Group) -> None:
     orders(group)
     group.prepare("orders")
-    run(group.url, "INSERT INTO orders VALUES (1)")
-    run(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
+    transaction(group.url, "INSERT INTO orders VALUES (1)")
+    transaction(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
     with pytest.raises(OperatorMustAct, match="was moved to"), group.capturing():
-        _until(lambda: _error(group) is not None)
+        until(lambda: _error(group) is not None)
 
 
 def test_another_cluster_is_refused(group: Group) -> None:
@@ -296,15 +300,15 @@ def test_another_cluster_is_refused(group: Group) -> None:
     with group.state.transaction() as connection:
         connection.execute("UPDATE headwater.groups SET source_id = '1/elsewhere'")
     with pytest.raises(OperatorMustAct, match="was captured from source '1/elsewhere'"), group.capturing():
-        _until(lambda: _error(group) is not None)
+        until(lambda: _error(group) is not None)
 
 
 def test_a_dropped_publication_is_told(group: Group) -> None:
     orders(group)
     group.prepare("orders")
-    run(group.url, "DROP PUBLICATION headwater_shop")
+    transaction(group.url, "DROP PUBLICATION headwater_shop")
     with pytest.raises(OperatorMustAct, match="publication 'headwater_shop'"), group.capturing():
-        _until(lambda: _error(group) is not None)
+        until(lambda: _error(group) is not None)
 
 
 def test_changes_from_a_time_without_the_publication_are_read_over_or_end_capture_with_the_next_move(
@@ -312,7 +316,7 @@ def test_changes_from_a_time_without_the_publication_are_read_over_or_end_captur
 ) -> None:
     orders(group)
     group.prepare("orders")
-    run(group.url, "DROP PUBLICATION headwater_shop", "INSERT INTO orders VALUES (1)")
+    transaction(group.url, "DROP PUBLICATION headwater_shop", "INSERT INTO orders VALUES (1)")
     group.prepare("orders")
     with connect(group.url) as connection:
         reads_over = connection.info.server_version >= 180000
@@ -322,21 +326,21 @@ def test_changes_from_a_time_without_the_publication_are_read_over_or_end_captur
         assert group.rows() == []
         return
     with pytest.raises(OperatorMustAct, match="does not exist") as told, group.capturing():
-        _until(lambda: _error(group) is not None)
+        until(lambda: _error(group) is not None)
     assert "give the group another name in the config" in told.value.hint
 
 
 def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
     orders(group)
-    run(group.url, "CREATE ROLE reader LOGIN SUPERUSER")
+    transaction(group.url, "CREATE ROLE reader LOGIN SUPERUSER")
     reader = replace(group, url=group.url.replace("postgres@", "reader@"))
     reader.prepare("orders")
-    run(group.url, "ALTER ROLE reader NOLOGIN")
+    transaction(group.url, "ALTER ROLE reader NOLOGIN")
     try:
         with pytest.raises(ConfigError, match="not permitted to log in"), reader.capturing():
-            _until(lambda: _error(group) is not None)
+            until(lambda: _error(group) is not None)
     finally:
-        run(group.url, "DROP OWNED BY reader", "DROP ROLE reader")
+        transaction(group.url, "DROP OWNED BY reader", "DROP ROLE reader")
     assert "hint: correct user, password or database in the URL" in str(_error(group))
 
 
@@ -352,10 +356,10 @@ def test_a_reader_that_still_holds_the_slot_is_waited_for_and_not_an_error(
     with other.capturing() as gone:
         other.settle()
         with group.capturing(predecessor=predecessor):
-            _until(lambda: told in caplog.text)
+            until(lambda: told in caplog.text)
             assert _error(group) is None
             gone.set()
-            run(group.url, "INSERT INTO orders VALUES (1, 'a')")
+            transaction(group.url, "INSERT INTO orders VALUES (1, 'a')")
             group.settle()
     assert [row.new for row in group.rows()] == [("1", "a")]
     other.state.close()
@@ -376,11 +380,3 @@ def _insert(table: pa.Table, id: bytes) -> bytes:
     """The message of an insert of (id, 'x') into the table's only relation."""
     oid: bytes = table["message"][0].as_py()[1:5]
     return b"I" + oid + b"N\0\2t" + struct.pack("!I", len(id)) + id + b"t\0\0\0\1x"
-
-
-def _until(condition: object, seconds: float = 20) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

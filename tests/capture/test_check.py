@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from captured_group import Group
+from captured_group import Group, execute
 
 from headwater.capture import TableWish, problems
 from headwater.capture.source import slot_of
@@ -15,13 +15,6 @@ from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.state import GroupRow, connect
 from headwater.testing.postgres import EmbeddedPostgres
-
-
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
 
 OR_NEVER = " or `append_only: true` in the config, if its rows never change"
 
@@ -41,7 +34,7 @@ def known(group: Group) -> Callable[[], dict[str, GroupRow]]:
 
 
 def test_a_good_source_has_no_problems_before_and_after_it_is_prepared(group: Group) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     assert found(group.url, "orders") == []
     group.prepare("orders")
     assert found(group.url, "orders", known=known(group)) == []
@@ -50,12 +43,12 @@ def test_a_good_source_has_no_problems_before_and_after_it_is_prepared(group: Gr
 
 
 def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Group) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
 
     def while_capture_goes_on() -> dict[str, GroupRow]:
         rows = known(group)()
-        run(group.url, "INSERT INTO orders VALUES (1)")
+        execute(group.url, "INSERT INTO orders VALUES (1)")
         group.settle()
         with connect(group.url) as connection:
             while (slot := slot_of(connection, "headwater_shop")) and slot.confirmed_lsn == rows["shop"].captured_lsn:
@@ -68,7 +61,7 @@ def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Gr
 
 
 def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(group: Group) -> None:
-    run(
+    execute(
         group.url,
         "CREATE TABLE orders (id int PRIMARY KEY)",
         "CREATE VIEW seen AS SELECT * FROM orders",
@@ -115,7 +108,7 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
 
 
 def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group: Group) -> None:
-    run(
+    execute(
         group.url,
         "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
@@ -127,14 +120,14 @@ def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group
             "ALTER TABLE public.t1 REPLICA IDENTITY FULL;",
         )
     ]
-    run(group.url, "ALTER TABLE t1 REPLICA IDENTITY FULL")
+    execute(group.url, "ALTER TABLE t1 REPLICA IDENTITY FULL")
     assert wished(group.url) == []
 
 
 def test_columns_that_the_config_names_are_checked(group: Group) -> None:
     with psycopg.connect(group.url) as connection:
         unsent = "VIRTUAL" if connection.info.server_version >= 180000 else "STORED"
-    run(group.url, f"CREATE TABLE t (id int PRIMARY KEY, amount numeric, v int GENERATED ALWAYS AS (id) {unsent})")
+    execute(group.url, f"CREATE TABLE t (id int PRIMARY KEY, amount numeric, v int GENERATED ALWAYS AS (id) {unsent})")
     assert wished(group.url, columns=("id", "amuont"), types={"amount": "decimal(20,4)"}) == [
         ("table 'public.t' has no column 'amuont', which `columns` names", "did you mean 'amount'?")
     ]
@@ -149,13 +142,13 @@ def test_columns_that_the_config_names_are_checked(group: Group) -> None:
     assert "virtual ones never" in hint
     ((message, _),) = wished(group.url, types={"amount": "json"})
     assert "table 'public.t': column 'amount' (numeric) cannot be 'json' in the lake" in message
-    run(group.url, "ALTER TABLE t REPLICA IDENTITY FULL")
+    execute(group.url, "ALTER TABLE t REPLICA IDENTITY FULL")
     ((message, _),) = wished(group.url, exclude=("amount",))
     assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
 
 
 def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: Group) -> None:
-    run(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
+    execute(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
     collide, reserved = wished(group.url)
     assert collide == (
         "table 'public.t': a lake does not tell the columns 'Sum' and 'sum' apart",
@@ -171,7 +164,7 @@ def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: 
 
 
 def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
     wanted = {
         "shop": [TableWish(TableName("public", "orders")), TableWish(TableName("public", "nothing"))],
         "other": [TableWish(TableName("public", "keyless"))],
@@ -184,12 +177,12 @@ def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
 
 
 def test_a_table_renamed_since_is_no_problem_but_another_under_its_name_is(group: Group) -> None:
-    run(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
     with psycopg.connect(group.url) as connection:
         (oid,) = connection.execute("SELECT 't'::regclass::oid::bigint").fetchone() or (0,)
-    run(group.url, "ALTER TABLE t RENAME TO u")
+    execute(group.url, "ALTER TABLE t RENAME TO u")
     assert wished(group.url, oid=oid) == []
-    run(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
     ((message, _),) = wished(group.url, oid=oid)
     assert "is another table now: the one that is mirrored is called 'public.u'" in message
 
@@ -214,9 +207,9 @@ def test_a_source_that_cannot_be_opened_is_the_one_problem(url: str, kind: type,
 @pytest.fixture
 def weak(group: Group) -> Iterator[str]:
     """The source as a role that may do nothing."""
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE ROLE weak LOGIN")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE ROLE weak LOGIN")
     yield group.url.replace("postgres@", "weak@")
-    run(group.url, "DROP OWNED BY weak", "DROP ROLE weak")
+    execute(group.url, "DROP OWNED BY weak", "DROP ROLE weak")
 
 
 def test_every_missing_privilege_is_told(weak: str) -> None:
@@ -230,21 +223,21 @@ def test_every_missing_privilege_is_told(weak: str) -> None:
 
 
 def test_a_publication_of_another_role_that_lacks_a_table_is_told(group: Group, weak: str) -> None:
-    run(group.url, "CREATE PUBLICATION headwater_shop")
+    execute(group.url, "CREATE PUBLICATION headwater_shop")
     told = [each.message for each in found(weak, "orders")]
     assert "publication 'headwater_shop' belongs to another role and differs from the config in: public.orders" in told
 
 
 def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
     (strange,) = found(group.url, "orders")  # with no state at hand, that slot is nobody's
     assert "was not made for group 'shop'" in strange.message
-    run(group.url, "SELECT pg_logical_emit_message(true, 'x', 'x')")
-    run(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
+    execute(group.url, "SELECT pg_logical_emit_message(true, 'x', 'x')")
+    execute(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
     (moved,) = found(group.url, "orders", known=known(group))
     assert "was moved" in moved.message
-    run(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    execute(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
     (gone,) = found(group.url, "orders", known=known(group))
     assert type(gone) is SlotLost
     assert gone.exit_code == 4
@@ -261,7 +254,7 @@ def test_another_cluster_is_told(group: Group) -> None:
 def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = own_postgres.url()
     slots = ("a", "b")
-    run(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
+    execute(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
     try:
         (problem,) = found(url)
         assert "has 0 free replication slots, 2 are needed (max_replication_slots 2)" in problem.message
@@ -270,42 +263,42 @@ def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path:
             group.prepare()
         group.state.close()
     finally:
-        run(url, *(f"SELECT pg_drop_replication_slot('{name}')" for name in slots), "DROP SCHEMA headwater CASCADE")
+        execute(url, *(f"SELECT pg_drop_replication_slot('{name}')" for name in slots), "DROP SCHEMA headwater CASCADE")
 
 
 def test_a_server_whose_wal_is_not_logical_is_told(own_postgres: EmbeddedPostgres) -> None:
-    run(own_postgres.url(), "ALTER SYSTEM SET wal_level = replica")
+    execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = replica")
     own_postgres.restart()
     try:
         (problem,) = found(own_postgres.url())
         assert "has wal_level 'replica', not 'logical'" in problem.message
         assert "restart" in problem.hint
     finally:
-        run(own_postgres.url(), "ALTER SYSTEM SET wal_level = logical")
+        execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = logical")
         own_postgres.restart()
 
 
 def test_a_slot_whose_wal_was_thrown_away_is_lost(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = own_postgres.url()
-    run(url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group = Group.opened(url, tmp_path)
     group.prepare("orders")
-    run(url, "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    execute(url, "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
         for _ in range(3):
-            run(url, "SELECT pg_switch_wal()", "CREATE TABLE x ()", "DROP TABLE x")
-        run(url, "CHECKPOINT")
+            execute(url, "SELECT pg_switch_wal()", "CREATE TABLE x ()", "DROP TABLE x")
+        execute(url, "CHECKPOINT")
         (problem,) = found(url, "orders", known=known(group))
         assert type(problem) is SlotLost
         with pytest.raises(SlotLost, match="has lost its WAL"):
             group.prepare("orders")
     finally:
         group.state.close()
-        run(url, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
-        run(
+        execute(url, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        execute(
             url,
             "SELECT pg_drop_replication_slot('headwater_shop')",
             "DROP SCHEMA headwater CASCADE",
             "DROP TABLE orders",
         )
-        run(url, "DROP PUBLICATION headwater_shop")
+        execute(url, "DROP PUBLICATION headwater_shop")

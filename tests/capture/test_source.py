@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import psycopg
 import pytest
-from captured_group import Group
+from captured_group import Group, execute, until
 
 from headwater.capture import Source, described, exported_snapshot
 from headwater.capture.published import places
@@ -14,13 +13,6 @@ from headwater.capture.source import current, publication_tables, slot_of
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import connect
-
-
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
 
 TABLES = {
     "plain": ("CREATE TABLE plain (id int PRIMARY KEY, t text, v varchar(7), n numeric(10, 2))",),
@@ -49,17 +41,17 @@ TABLES = {
 
 
 def test_a_table_is_described_as_the_stream_will_describe_it(group: Group) -> None:
-    run(group.url, "CREATE TYPE mood AS ENUM ('good', 'bad')", *(each for made in TABLES.values() for each in made))
-    run(group.url, "ALTER TABLE plain ADD COLUMN m mood")
+    execute(group.url, "CREATE TYPE mood AS ENUM ('good', 'bad')", *(each for made in TABLES.values() for each in made))
+    execute(group.url, "ALTER TABLE plain ADD COLUMN m mood")
     names = [TableName("public", name) for name in TABLES]
     group.prepare(*(str(name) for name in names))
     with group.capturing():
-        run(group.url, 'INSERT INTO "Odd name" VALUES (1)', "INSERT INTO parted VALUES (1, '2024-01-01')")
+        execute(group.url, 'INSERT INTO "Odd name" VALUES (1)', "INSERT INTO parted VALUES (1, '2024-01-01')")
         for name in ("plain", "composite", "generated", "entire", "keyless", "late"):
             column = "a, b, c" if name == "composite" else "id"
             values = "1, 'b', 2" if name == "composite" else "1"
-            run(group.url, f"INSERT INTO {name} ({column}) VALUES ({values})")
-        run(group.url, "INSERT INTO dropped (x) VALUES (1)", "INSERT INTO by_index VALUES (1, 'c')")
+            execute(group.url, f"INSERT INTO {name} ({column}) VALUES ({values})")
+        execute(group.url, "INSERT INTO dropped (x) VALUES (1)", "INSERT INTO by_index VALUES (1, 'c')")
         group.settle()
     ids = [row[0] for row in group.state.query("SELECT id FROM headwater.relations")]
     streamed = {relation.table: relation for relation in group.log.relations(ids).values()}
@@ -76,7 +68,7 @@ def test_a_table_that_is_not_there_is_told(group: Group) -> None:
 
 
 def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
-    run(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("one", "two", "three")))
+    execute(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("one", "two", "three")))
     one, two, three = (TableName("public", name) for name in ("one", "two", "three"))
     with Source(group.url) as source, connect(group.url) as connection:
 
@@ -95,23 +87,23 @@ def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
 
 
 def test_a_publication_that_sends_less_is_set_right(group: Group) -> None:
-    run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
     one = [TableName("public", "one")]
     with Source(group.url) as source, connect(group.url) as connection:
         source.ensure_publication("p", one)
         assert places(connection, "p")
         for option in ("publish = 'insert'", "publish_via_partition_root = false"):
-            run(group.url, f"ALTER PUBLICATION p SET ({option})")
+            execute(group.url, f"ALTER PUBLICATION p SET ({option})")
             assert places(connection, "p") == {}
             source.ensure_publication("p", one)
             assert places(connection, "p")
-        run(group.url, "DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
+        execute(group.url, "DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
         with pytest.raises(ConfigError, match=r"was made anew: .* FOR ALL TABLES"):
             source.ensure_publication("p", one)
 
 
 def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of_columns(group: Group) -> None:
-    run(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY, x int, y int)" for name in ("one", "two")))
+    execute(group.url, *(f"CREATE TABLE {name} (id int PRIMARY KEY, x int, y int)" for name in ("one", "two")))
     one, two, uno = (TableName("public", name) for name in ("one", "two", "uno"))
     with Source(group.url) as source, connect(group.url) as connection:
 
@@ -121,8 +113,8 @@ def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of
 
         source.ensure_publication("p", {one: ("id", "x"), two: None})
         assert lists() == {one: (frozenset({"id", "x"}), None), two: (None, None)}
-        run(group.url, "ALTER PUBLICATION p SET TABLE one (id, x) WHERE (id > 5), two WHERE (x IS NULL)")
-        run(group.url, "ALTER TABLE one RENAME TO uno")
+        execute(group.url, "ALTER PUBLICATION p SET TABLE one (id, x) WHERE (id > 5), two WHERE (x IS NULL)")
+        execute(group.url, "ALTER TABLE one RENAME TO uno")
         source.ensure_publication("p", {uno: ("id", "x"), two: None})
         assert lists() == {uno: (frozenset({"id", "x"}), "(id > 5)"), two: (None, "(x IS NULL)")}
         source.ensure_publication("p", {uno: None, two: ("id", "y")})
@@ -132,39 +124,39 @@ def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of
 
 
 def test_a_table_is_followed_through_a_rename_and_another_one_under_its_name_is_told(group: Group) -> None:
-    run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
     one, uno = TableName("public", "one"), TableName("public", "uno")
     with connect(group.url) as connection:
         oid, _ = current(connection, one, None)
         assert current(connection, one, oid) == (oid, one)
-        run(group.url, "ALTER TABLE one RENAME TO uno")
+        execute(group.url, "ALTER TABLE one RENAME TO uno")
         assert current(connection, one, oid) == (oid, uno)
-        run(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
+        execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
         with pytest.raises(OperatorMustAct, match=r"is another table now: .* is called 'public\.uno'"):
             current(connection, one, oid)
-        run(group.url, "DROP TABLE uno")
+        execute(group.url, "DROP TABLE uno")
         with pytest.raises(OperatorMustAct, match="is another table now: the one that is mirrored was dropped"):
             current(connection, one, oid)
-        run(group.url, "DROP TABLE one")
+        execute(group.url, "DROP TABLE one")
         with pytest.raises(ConfigError, match=r"'public\.one' was dropped"):
             current(connection, one, oid)
 
 
 def test_a_table_of_another_owner_cannot_be_published_and_that_is_told(group: Group) -> None:
-    run(group.url, "CREATE TABLE one (id int PRIMARY KEY)", "CREATE ROLE stranger LOGIN REPLICATION")
+    execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)", "CREATE ROLE stranger LOGIN REPLICATION")
     name = psycopg.conninfo.conninfo_to_dict(group.url)["dbname"]
-    run(group.url, f"GRANT CREATE ON DATABASE {name} TO stranger")
+    execute(group.url, f"GRANT CREATE ON DATABASE {name} TO stranger")
     try:
         with Source(group.url.replace("postgres@", "stranger@")) as source:
             assert source.identify().database == name
             with pytest.raises(OperatorMustAct, match=r"publication 'p' cannot be kept: .*must be owner of table one"):
                 source.ensure_publication("p", [TableName("public", "one")])
     finally:
-        run(group.url, "DROP OWNED BY stranger", "DROP ROLE stranger")
+        execute(group.url, "DROP OWNED BY stranger", "DROP ROLE stranger")
 
 
 def test_a_slot_somebody_else_made_is_not_adopted(group: Group) -> None:
-    run(group.url, "SELECT pg_create_logical_replication_slot('headwater_shop', 'pgoutput')")
+    execute(group.url, "SELECT pg_create_logical_replication_slot('headwater_shop', 'pgoutput')")
     with pytest.raises(OperatorMustAct, match="slot 'headwater_shop' already, and it was not made for group 'shop'"):
         group.prepare()
 
@@ -178,7 +170,7 @@ def test_our_slot_is_adopted_even_if_we_died_before_noting_where_it_stands(group
 
 def test_a_slot_that_is_gone_is_not_silently_made_again(group: Group) -> None:
     group.prepare()
-    run(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    execute(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
     with pytest.raises(SlotLost, match="is gone"):
         group.prepare()
     with connect(group.url) as connection:
@@ -186,12 +178,12 @@ def test_a_slot_that_is_gone_is_not_silently_made_again(group: Group) -> None:
 
 
 def test_an_exported_snapshot_shows_exactly_what_was_committed_before_its_position(group: Group) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
     with group.capturing():
-        run(group.url, "INSERT INTO orders VALUES (1)", "INSERT INTO orders VALUES (2)")
+        execute(group.url, "INSERT INTO orders VALUES (1)", "INSERT INTO orders VALUES (2)")
         with exported_snapshot(group.url) as exported:
-            run(group.url, "INSERT INTO orders VALUES (3)")
+            execute(group.url, "INSERT INTO orders VALUES (3)")
             with psycopg.connect(group.url) as reader:
                 reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 reader.execute(f"SET TRANSACTION SNAPSHOT '{exported.snapshot_name}'")
@@ -205,13 +197,13 @@ def test_an_exported_snapshot_shows_exactly_what_was_committed_before_its_positi
 
 
 def test_an_export_that_has_to_wait_says_for_whom(group: Group, caplog: pytest.LogCaptureFixture) -> None:
-    run(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     with psycopg.connect(group.url, application_name="slow one") as slow:
         slow.execute("INSERT INTO orders VALUES (1)")
         pid = slow.info.backend_pid
 
         def end() -> None:
-            _wait_for("slow one", caplog)
+            until(lambda: "slow one" in caplog.text)
             slow.commit()
 
         ender = threading.Thread(target=end)
@@ -220,9 +212,3 @@ def test_an_export_that_has_to_wait_says_for_whom(group: Group, caplog: pytest.L
             assert exported.lsn.value > 0
         ender.join()
     assert f"pid {pid} ('slow one'" in caplog.text
-
-
-def _wait_for(text: str, caplog: pytest.LogCaptureFixture) -> None:
-    deadline = time.monotonic() + 20
-    while text not in caplog.text and time.monotonic() < deadline:
-        time.sleep(0.05)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from captured_group import Captured, Group
+from captured_group import Captured, Group, transaction, until
 from psycopg.conninfo import conninfo_to_dict
 from tests.conftest import VERSION, VERSIONS, new_database
 
@@ -32,7 +31,7 @@ def group(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Group]:
     """Two published tables in a database whose larger transactions are streamed."""
     with new_database(server) as url:
         group = Group.opened(url, tmp_path / "log")
-        execute(
+        transaction(
             url,
             f"ALTER DATABASE {conninfo_to_dict(url)['dbname']} SET logical_decoding_work_mem = '64kB'",
             "CREATE TABLE orders (id bigint PRIMARY KEY, note text)",
@@ -43,25 +42,12 @@ def group(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Group]:
         group.state.close()
 
 
-def execute(url: str, *statements: str) -> None:
-    with psycopg.connect(url) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def insert(connection: psycopg.Connection, first: int, last: int, table: str = "orders") -> None:
     connection.execute(f"INSERT INTO {table} SELECT n, repeat('x', 20) FROM generate_series({first}, {last}) n")
 
 
 def ids(rows: list[Captured], table: str = "public.orders") -> list[int]:
     return [int(row.new[0] or 0) for row in rows if row.table == table and row.new is not None]
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def registered(group: Group) -> int:
@@ -71,15 +57,15 @@ def registered(group: Group) -> int:
 def test_small_transactions_go_on_while_a_large_one_is_open_and_it_shows_at_its_commit(group: Group) -> None:
     with group.capturing(SMALL), psycopg.connect(group.url) as large:
         insert(large, 1, 25_000)
-        execute(group.url, "INSERT INTO orders VALUES (-1, 'during')")
+        transaction(group.url, "INSERT INTO orders VALUES (-1, 'during')")
         group.settle()
         insert(large, 25_001, 50_000)
-        execute(group.url, "INSERT INTO orders VALUES (-2, 'during')")
+        transaction(group.url, "INSERT INTO orders VALUES (-2, 'during')")
         until(lambda: len(group.files()) > 20)
         group.settle()
         assert ids(group.rows()) == [-1, -2]
         large.commit()
-        execute(group.url, "INSERT INTO orders VALUES (-3, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (-3, 'after')")
         group.settle()
     rows = group.rows()
     assert ids(rows) == [-1, -2, *range(1, 50_001), -3]
@@ -117,7 +103,7 @@ def test_a_large_transaction_that_is_rolled_back_leaves_nothing(group: Group, ro
         group.settle()
         until(lambda: group.files() == [])
         assert group.rows() == []
-        execute(group.url, "INSERT INTO orders VALUES (-1, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (-1, 'after')")
         group.settle()
     assert [row.new for row in group.rows()] == [("-1", "after")]
     assert len(group.files()) == 1
@@ -146,7 +132,7 @@ def test_subtransactions_that_were_rolled_back_are_left_out(group: Group, roll_b
             large.execute("ROLLBACK TO few" if number % 2 else "RELEASE few")
             large.execute("DELETE FROM orders WHERE id >= 20000")
         large.commit()
-        execute(group.url, "INSERT INTO lines VALUES (1, 'first')")  # told inside a subtransaction that is no more
+        transaction(group.url, "INSERT INTO lines VALUES (1, 'first')")  # told inside a subtransaction that is no more
         group.settle()
     rows = group.rows()
     inserted = [row for row in rows if row.op == "I"]
@@ -180,7 +166,7 @@ def test_two_large_transactions_at_once_are_kept_apart_and_come_in_commit_order(
                 insert(late, 100_001 + step, 101_000 + step)
                 insert(early, 200_001 + step, 201_000 + step)
                 insert(never, 300_001 + step, 301_000 + step)
-                execute(group.url, f"INSERT INTO lines VALUES ({step}, 'between')")
+                transaction(group.url, f"INSERT INTO lines VALUES ({step}, 'between')")
             early.execute("DELETE FROM orders WHERE id BETWEEN 200001 AND 200005")
             early.commit()
             never.rollback()
@@ -215,16 +201,16 @@ def test_truncate_inside_a_streamed_transaction_has_its_place_in_it(group: Group
 @EVERY_WAY
 def test_a_change_of_shape_inside_a_streamed_transaction_begins_at_its_commit(group: Group, roll_bytes: int) -> None:
     with group.capturing(roll_bytes), psycopg.connect(group.url) as large:
-        execute(group.url, "INSERT INTO orders VALUES (0, 'old')")
+        transaction(group.url, "INSERT INTO orders VALUES (0, 'old')")
         group.settle()
         insert(large, 1, 2000)
         large.execute("ALTER TABLE orders ADD COLUMN extra int DEFAULT 7")
         insert(large, 2001, 4000)
         large.execute("ALTER TABLE orders DROP COLUMN extra")
         insert(large, 4001, 6000)
-        execute(group.url, "INSERT INTO lines VALUES (1, 'between')")
+        transaction(group.url, "INSERT INTO lines VALUES (1, 'between')")
         large.commit()
-        execute(group.url, "INSERT INTO orders VALUES (6001, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (6001, 'after')")
         group.settle()
     rows = [row for row in group.rows() if row.table == "public.orders"]
     assert ids(rows) == list(range(6002))
@@ -239,16 +225,16 @@ def test_a_change_of_shape_inside_a_streamed_transaction_begins_at_its_commit(gr
 
 @pytest.mark.parametrize("server", VERSIONS[:1], indirect=True)
 def test_a_list_of_columns_that_is_changed_beside_a_streamed_transaction_holds_after_it(group: Group) -> None:
-    execute(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders (id), lines")
+    transaction(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders (id), lines")
     with group.capturing(SMALL), psycopg.connect(group.url) as large:
         insert(large, 1, 3000)
         insert(large, 1, 3000, "lines")  # so that of the other table everything is sent before the commit
         group.settle()
-        execute(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders, lines")
-        execute(group.url, "INSERT INTO orders VALUES (-1, 'during')")
+        transaction(group.url, "ALTER PUBLICATION headwater_shop SET TABLE orders, lines")
+        transaction(group.url, "INSERT INTO orders VALUES (-1, 'during')")
         group.settle()
         large.commit()
-        execute(group.url, "INSERT INTO orders VALUES (-2, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (-2, 'after')")
         group.settle()
     rows = group.rows()
     assert [rows[n].new for n in (0, 3000, -1)] == [("-1", "during"), ("3000",), ("-2", "after")]
@@ -265,7 +251,7 @@ def test_a_shape_that_was_rolled_back_never_was(group: Group, roll_bytes: int) -
         large.execute("ROLLBACK TO undone")
         insert(large, 4001, 6000)
         large.commit()
-        execute(group.url, "INSERT INTO orders VALUES (6001, 'after')")
+        transaction(group.url, "INSERT INTO orders VALUES (6001, 'after')")
         group.settle()
     rows = group.rows()
     assert ids(rows) == [*range(1, 2001), *range(4001, 6002)]
@@ -298,7 +284,7 @@ def test_what_the_server_cannot_decode_in_progress_is_read_after_its_commit(
 def test_a_column_dropped_and_added_again_under_its_name_is_another_one(group: Group) -> None:
     """The messages cannot tell: the catalog can, but only after the commit, when the rows are on disk already."""
     with group.capturing(SMALL), psycopg.connect(group.url) as large:
-        execute(group.url, "INSERT INTO orders VALUES (0, 'old')", "INSERT INTO lines VALUES (0, 'old')")
+        transaction(group.url, "INSERT INTO orders VALUES (0, 'old')", "INSERT INTO lines VALUES (0, 'old')")
         group.settle()
         large.execute("ALTER TABLE orders DROP COLUMN note")
         large.execute("ALTER TABLE orders ADD COLUMN note text")
@@ -322,7 +308,7 @@ def test_a_column_dropped_and_added_again_under_its_name_is_another_one(group: G
 
 def test_a_streamed_transaction_does_not_make_new_versions_of_what_is_known(group: Group) -> None:
     with group.capturing(SMALL):
-        execute(group.url, "INSERT INTO orders VALUES (0)", "INSERT INTO lines VALUES (0)")
+        transaction(group.url, "INSERT INTO orders VALUES (0)", "INSERT INTO lines VALUES (0)")
         group.settle()
         for step in range(3):
             with psycopg.connect(group.url) as large:
@@ -340,7 +326,7 @@ def test_a_large_prepared_transaction_is_there_when_it_is_committed_and_only_the
                 connection.execute("BEGIN")
                 insert(connection, first, first + 9999)
                 connection.execute(f"PREPARE TRANSACTION '{name}'")
-            execute(group.url, "INSERT INTO lines VALUES (1, 'between')")
+            transaction(group.url, "INSERT INTO lines VALUES (1, 'between')")
             group.settle()
             assert ids(group.rows()) == []
             connection.execute("COMMIT PREPARED 'kept'")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg
 import pytest
-from captured_group import Group
+from captured_group import Group, until
 
 from headwater import flow
 from headwater.capture import Watch, current, first_look
@@ -56,6 +55,15 @@ class Watched:
         )
         relations = self.group.log.relations(id for id, _ in rows)
         return [(seen, [column.name for column in relations[id].columns]) for id, seen in rows]
+
+    def watched(self) -> Lsn:
+        """How far the catalog was looked at, as who waits for a position learns it."""
+        group = self.group.state.group(self.group.name)
+        assert group is not None
+        return group.watched_lsn or Lsn(0)
+
+    def wait_for_look(self, lsn: Lsn) -> None:
+        until(lambda: self.watched() >= lsn, every=0.001)
 
     def resync(self, table: str) -> str | None:
         return next(row.resync for row in self.group.state.tables(self.group.name) if row.oid == self.oids[table])
@@ -131,10 +139,7 @@ def test_a_shape_that_is_noted_late_is_noted_where_no_delivery_has_been(plain: W
     since, shape = newest
     assert [column.name for column in shape.columns] == ["id", "x", "y"]
     assert since >= delivered
-    deadline = time.monotonic() + 20
-    while plain.group.log.end() <= since:  # by itself: else it would be delivered with the next change only
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: plain.group.log.end() > since)  # by itself: else it would be delivered with the next change only
     assert plain.group.log.shapes(plain.oids.values(), delivered, plain.group.log.end()) == {shape.oid: (since, shape)}
 
 
@@ -143,11 +148,8 @@ def test_the_thread_looks_by_itself(plain: Watched) -> None:
     watch = Watch(plain.group.url, plain.group.state, plain.group.log, "shop", lambda: calls.append(1), every=0.05)
     watch.start()
     plain.run("ALTER TABLE t DROP COLUMN x")
-    deadline = time.monotonic() + 20
-    while plain.shapes("t")[-1] != ("catalog", ["id"]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    watch.close()
-    assert plain.shapes("t")[-1] == ("catalog", ["id"])
+    with closing(watch):
+        until(lambda: plain.shapes("t")[-1] == ("catalog", ["id"]))
     assert calls
     assert not watch.is_alive()
 
@@ -159,10 +161,7 @@ def test_what_was_altered_before_a_position_is_known_once_the_catalog_was_watche
         for number in range(25):
             plain.run(f"ALTER TABLE t ADD COLUMN c{number} int")
             target = plain.group.settle()
-            deadline = time.monotonic() + 20
-            while (group := plain.group.state.group("shop")) is None or (group.watched_lsn or Lsn(0)) < target:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            plain.wait_for_look(target)
             assert plain.shapes("t")[-1][1][-1] == f"c{number}"
 
 
@@ -214,16 +213,11 @@ def test_a_table_whose_place_in_the_publication_was_altered_is_copied_again(plai
 
 
 def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: Watched) -> None:
-    def watched() -> Lsn:
-        group = plain.group.state.group("shop")
-        assert group is not None
-        return group.watched_lsn or Lsn(0)
-
     plain.watch.step()
-    assert watched() == Lsn(0)  # nobody asked: not a write for nothing
+    assert plain.watched() == Lsn(0)  # nobody asked: not a write for nothing
     target = plain.group.settle()
     plain.watch.step()
-    assert watched() >= target
+    assert plain.watched() >= target
 
 
 HARMLESS = {

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
-
 import psycopg
 import pytest
 from tests.mirror import Mirror
 
 from headwater.checks import check
-
-
-def bag(rows: list[tuple[Any, ...]]) -> Counter[str]:
-    return Counter(map(repr, rows))
-
-
-def assert_same_bag(mirror: Mirror, table: str) -> None:
-    assert bag(mirror.ask(f"SELECT * FROM lake.public.{table}")) == bag(mirror.rows_of(f"SELECT * FROM {table}"))
-
 
 CHANGES = (
     "INSERT INTO t VALUES (10, 'ten', 1), (11, NULL, 2)",
@@ -44,10 +32,10 @@ def test_updates_and_deletes_arrive_under(mirror: Mirror, shape: str) -> None:
     mirror.start()
     mirror.execute(*CHANGES)
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     mirror.execute("DELETE FROM t WHERE id > 9")
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
 
 
 def test_of_identical_rows_as_many_go_as_were_deleted(mirror: Mirror) -> None:
@@ -66,17 +54,17 @@ def test_of_identical_rows_as_many_go_as_were_deleted(mirror: Mirror) -> None:
         "DELETE FROM t WHERE b = '' AND c = 0",
     )
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     mirror.execute(
         "UPDATE t SET a = 7 WHERE a IS NULL",
         f"DELETE FROM t WHERE {one.format('a = 7')}",
         "DELETE FROM t WHERE b = 'same'",
     )
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     mirror.execute("TRUNCATE t", "INSERT INTO t VALUES (1, 'last', 1)")
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
 
 
 def test_a_key_that_is_updated_all_along_a_deferrable_constraint(mirror: Mirror) -> None:
@@ -85,7 +73,7 @@ def test_a_key_that_is_updated_all_along_a_deferrable_constraint(mirror: Mirror)
     mirror.start()
     mirror.execute("UPDATE t SET id = id + 1")  # each row takes the next one's key, for a moment twice
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "NOTHING"])
@@ -96,15 +84,15 @@ def test_a_table_that_only_grows_needs_no_identity(mirror: Mirror, identity: str
     assert check(mirror.config, {}) == []
     mirror.execute("INSERT INTO t VALUES (1, 'same'), (2, NULL)")
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="replica identity"):
         mirror.execute("UPDATE t SET a = 3")
     mirror.execute("ALTER TABLE t ADD c int DEFAULT 5", "INSERT INTO t VALUES (1, 'same', 6)")
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     mirror.execute("TRUNCATE t", "INSERT INTO t VALUES (4, 'new')")
     mirror.sync()
-    assert_same_bag(mirror, "t")
+    mirror.assert_equal("t")
     assert [each.ok for each in mirror.verify()] == [True]
 
 
