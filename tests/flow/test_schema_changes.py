@@ -283,7 +283,7 @@ def test_a_table_that_stopped_goes_on_when_the_change_is_undone(mirror: Mirror) 
 
 
 def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None:
-    names = ("gone", "heir", "twice", "one", "two", "three", "four", "a", "b", "other")
+    names = ("gone", "heir", "twice", "reserved", "one", "two", "three", "four", "a", "b", "other")
     mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in names))
     mirror.start()
     mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
@@ -291,6 +291,7 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
         "DROP TABLE gone",
         "ALTER TABLE heir RENAME TO gone",  # whose mirror stays
         'ALTER TABLE twice ADD "ID" int',
+        'ALTER TABLE reserved ADD "RowId" int',
         "ALTER TABLE one RENAME TO viewed",
         "ALTER TABLE two RENAME TO one",  # which `one` does not give up
         'ALTER TABLE three RENAME TO "Other"',
@@ -299,12 +300,16 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
         "ALTER TABLE a RENAME TO c",
         "ALTER TABLE b RENAME TO a",
         "ALTER TABLE c RENAME TO b",
-        *(f"INSERT INTO {name} VALUES (1)" for name in ("gone", "twice", "viewed", "one", '"Other"', '"Public".four')),
+        *(
+            f"INSERT INTO {name} VALUES (1)"
+            for name in ("gone", "twice", "reserved", "viewed", "one", '"Other"', '"Public".four')
+        ),
         *(f"INSERT INTO {name} VALUES (1)" for name in ("a", "b", "other")),
     )
     mirror.sync()
     mirror.assert_equal("a", "b", "other")
     told = {row.lake.name: row.error or "" for row in mirror.m.state.tables("g") if row.state == "ERRORED"}
+    assert "keeps for itself" in told.pop("reserved")
     assert told.keys() == {"heir", "twice", "one", "two", "three", "four"}
     assert all("already" in told[name] for name in ("heir", "one", "two"))
     assert all("differ in case only" in told[name] for name in ("twice", "three", "four"))

@@ -11,6 +11,7 @@ from typing import Literal
 from headwater import history
 from headwater.capture.shapes import LISTS_SINCE, described
 from headwater.change import Column, Relation, TableName
+from headwater.ducklake.evolution import RESERVED
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.types import lake_type
@@ -19,7 +20,6 @@ __all__ = ["TableWish", "table_problems"]
 
 # Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
 # two are columns of its files. Any other name works.
-_RESERVED = {"rowid", "snapshot_id", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"}
 _HISTORY = {name for name, *_ in history.COLUMNS}
 
 
@@ -201,8 +201,8 @@ def _names(wish: TableWish, table: TableName, carried: list[Column]) -> Iterator
                 f"table {str(table)!r}: a lake does not tell the columns {' and '.join(map(repr, names))} apart",
                 hint=f"rename one of them, or leave it out with `exclude: [{names[-1]}]`",
             )
-        if lower in _RESERVED or (wish.mode == "history" and lower in _HISTORY):
-            what = "keeps for itself" if lower in _RESERVED else "needs for the history"
+        if lower in RESERVED or (wish.mode == "history" and lower in _HISTORY):
+            what = "keeps for itself" if lower in RESERVED else "needs for the history"
             yield ConfigError(
                 f"table {str(table)!r}: {names[0]!r} is a column name that the lake {what}",
                 hint=f"rename the column, or leave it out with `exclude: [{names[0]}]`",

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from headwater.ducklake.model import Field
 from headwater.errors import TableError
 
-__all__ = ["ColumnRow", "Evolution", "check_names", "column_rows", "evolved", "promotable"]
+__all__ = ["RESERVED", "ColumnRow", "Evolution", "check_names", "column_rows", "evolved", "promotable"]
 
+RESERVED = frozenset({"rowid", "snapshot_id", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"})
 _SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 _DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
@@ -73,8 +74,14 @@ def column_rows(fields: tuple[Field, ...], parent: int | None = None) -> Iterato
 
 
 def check_names(table: str, columns: Collection[Field]) -> None:
-    """Refuse columns that DuckDB, which does not look at case, could not hold apart."""
+    """Refuse columns that DuckDB, which does not look at case, could not hold apart from each other or its own."""
     names = [column.name for column in columns]
+    for name in names:
+        if name.lower() in RESERVED:
+            raise TableError(
+                f"table {table!r}: {name!r} is a column name that the lake keeps for itself",
+                hint="rename it in the source, or leave it out with `exclude`",
+            )
     if len({each.lower() for each in names}) != len(names):
         raise TableError(
             f"table {table!r} has columns that differ in case only, which DuckDB cannot hold apart: {names}",
