@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -139,3 +140,22 @@ def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
     run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
     assert run.returncode == 3  # there is no lake yet
     assert "cannot open lake 'main'" in run.stderr
+
+
+@pytest.mark.long
+def test_the_demo_mirrors_verifies_and_goes_on_in_its_folder_even_after_a_kill(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "demo", "--dir", str(tmp_path / "shop")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        until((tmp_path / "shop" / "lake.sqlite").exists, 120)
+        killed.kill()
+    for _ in range(2):
+        done = subprocess.run([*command, "--seconds", "5"], capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "verify: OK" in done.stdout
+
+
+def until(ready: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
