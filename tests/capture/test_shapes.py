@@ -403,6 +403,7 @@ def catalog(shape: dict[int, Spelled | None]) -> Entry:
         ([A, C], {1: A}, {1: A}, [0, 0]),  # no place at all: the catalog is not newer than the message
         ([B], {1: A, 2: B}, {1: None, 2: B}, [2]),
         ([A, B], {1: A, 2: B}, {1: A, 2: None, 3: B}, [1, 0]),  # dropped and made again, or not yet
+        ([C], {1: ("c", TEXT, -1)}, {1: None, 2: C}, [0]),  # so too if the first had another type before it went
         ([A], {1: A}, {1: None, 2: None}, [0]),  # the second may have been made in the place of the first
         ([B, A], {1: A, 2: B}, {1: B, 2: A}, [1, 2]),  # names swapped: numbers do not
         ([], {}, {1: A}, []),

@@ -338,3 +338,16 @@ def test_names_are_swapped_also_if_one_of_them_is_heard_of_later(mirror: Mirror)
         ("public.a", "public.a"),
         ("public.b", "public.b"),
     }
+
+
+def test_a_table_that_is_to_stop_does_not_give_up_its_name_when_others_want_it(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    mirror.start({"table": "public.a", "schema_changes": "stop"}, "public.b")
+    mirror.transaction("ALTER TABLE a RENAME TO c", "ALTER TABLE b RENAME TO a", "ALTER TABLE c RENAME TO b")
+    mirror.execute("INSERT INTO a VALUES (2)", "INSERT INTO b VALUES (1)")
+    mirror.sync()
+    assert {str(row.lake): row.state for row in mirror.m.state.tables("g")} == {
+        "public.a": "ERRORED",
+        "public.b": "ERRORED",
+    }
+    assert mirror.ask("SELECT count(*) FROM lake.public.a UNION ALL SELECT count(*) FROM lake.public.b") == [(0,), (0,)]

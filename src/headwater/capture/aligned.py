@@ -58,8 +58,9 @@ def aligned(told: Sequence[Column], before: Relation | None, entry: Entry | None
     """The attribute number of each column told, 0 where it cannot be known.
 
     `before` is an earlier version of the table, the entry a later one, or the same. What a name is worth: a column is
-    taken for the one that has its name and type before or now; if those are two different ones, for none of them. So
-    what can mislead is a name that has gone from one column to another and on to a third, or away, in that time.
+    taken for the one that has its name and type before or now, or had the name and is gone; if those are two different
+    ones, for none of them. So what can mislead is a name that has gone from one column to another and on to a third, or
+    away, in that time.
     """
     known = {column.attnum: column for column in before.columns if column.attnum} if before else {}
     now = entry.attributes if entry else {}
@@ -70,7 +71,8 @@ def aligned(told: Sequence[Column], before: Relation | None, entry: Entry | None
     # A column that came and went since `before` may have had any name, that of one that is gone, too.
     unnamed = any(each.dropped and attnum > newest for attnum, each in now.items())
     vouched = may - {attnum for attnum in known if unnamed and attnum not in alive}
-    named = _named(told, known.values(), now.values())
+    gone = {(column.name, attnum) for attnum, column in known.items() if attnum not in alive}
+    named = _named(told, known.values(), now.values(), gone)
     for pins in ({index: attnum for index, attnum in named.items() if attnum in vouched}, {}):
         ranges = _ranges(len(told), must, may, pins)
         if ranges is not None:
@@ -79,14 +81,20 @@ def aligned(told: Sequence[Column], before: Relation | None, entry: Entry | None
     return [0] * len(told)
 
 
-def _named(told: Sequence[Column], known: Iterable[Column], now: Iterable[Attribute]) -> dict[int, int]:
-    """By index of a column told: the one attribute that has its name and type."""
+def _named(
+    told: Sequence[Column], known: Iterable[Column], now: Iterable[Attribute], gone: Iterable[tuple[str, int]]
+) -> dict[int, int]:
+    """By index of a column told: the one attribute that has its name and type; one that is gone may have had any."""
     bearers: dict[tuple[str, int, int], set[int]] = {}
     there: list[Column | Attribute] = [*known, *(each for each in now if not each.dropped)]
     for each in there:
         bearers.setdefault((each.name, each.type_oid, each.typmod), set()).add(each.attnum)
-    found = ((index, bearers.get((each.name, each.type_oid, each.typmod), set())) for index, each in enumerate(told))
-    return {index: next(iter(attnums)) for index, attnums in found if len(attnums) == 1}
+    found: dict[int, int] = {}
+    for index, each in enumerate(told):
+        exact = bearers.get((each.name, each.type_oid, each.typmod), set())
+        if exact and len(exact | {attnum for name, attnum in gone if name == each.name}) == 1:
+            (found[index],) = exact
+    return found
 
 
 def _ranges(count: int, must: set[int], may: set[int], pins: Mapping[int, int]) -> list[tuple[int, int]] | None:
