@@ -63,9 +63,9 @@ def deliver(m: Mirroring) -> Delivered:
         m.sink.discard(plan, merged.reports)
         raise
     failpoints.hit("deliver.committed")
-    # While some tables only come up to the others, the lake as a whole is where it was.
-    reached = tables.start if tables.behind else staged.upto
-    done = _recorded(m, tables, Delivered(reached, snapshot, landed, upto))
+    # While some tables only come up to the others, the lake as a whole is where the hindmost is.
+    after = [upto.get(oid, each.position) for oid, each in tables.everywhere.items() if oid not in tables.failed]
+    done = _recorded(m, tables, Delivered(min(after, default=tables.start), snapshot, landed, upto))
     for oid, name in plan.moved.items() if upto else ():
         m.state.rename_table(m.group, oid, source=name, lake=name)
     failpoints.hit("deliver.recorded")
