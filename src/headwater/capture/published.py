@@ -10,14 +10,10 @@ from headwater.errors import OperatorMustAct
 from headwater.state import State, TableRow
 from headwater.state.connect import Connection
 
-__all__ = ["ALTERED", "PublicationAltered", "look_at_publication", "places"]
+__all__ = ["ALTERED", "look_at_publication", "places"]
 
 ALTERED = "its publication was altered: some of its changes may not have been sent"
 _logger = logging.getLogger("headwater.capture")
-
-
-class PublicationAltered(OperatorMustAct):
-    """Tables are not sent, or not all of what is done to them."""
 
 
 def places(connection: Connection, publication: str) -> dict[int, str]:
@@ -35,7 +31,7 @@ def places(connection: Connection, publication: str) -> dict[int, str]:
 
 
 def look_at_publication(connection: Connection, state: State, group: str) -> None:
-    """Have tables copied again whose place was altered; PublicationAltered, noted in the state, if one has none."""
+    """Have tables copied again whose place was altered; OperatorMustAct, noted in the state, if one has none."""
     rows = [row for row in state.tables(group) if row.state != "PAUSED"]
     now = places(connection, object_name(group))
     lacking = [row for row in rows if row.oid not in now and _there(connection, row.oid)]
@@ -50,9 +46,9 @@ def look_at_publication(connection: Connection, state: State, group: str) -> Non
             state.note_published(group, {row.oid: now[row.oid]})
 
 
-def _altered(publication: str, lacking: list[TableRow]) -> PublicationAltered:
+def _altered(publication: str, lacking: list[TableRow]) -> OperatorMustAct:
     names = ", ".join(str(row.source) for row in lacking)
-    return PublicationAltered(
+    return OperatorMustAct(
         f"publication {publication!r} was altered: it does not send all changes of {names}",
         hint="start `headwater run` again: it sets the publication right and copies these tables again",
     )

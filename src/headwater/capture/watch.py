@@ -12,7 +12,7 @@ from typing import Protocol
 import psycopg
 
 from headwater.capture.partitions import Seen, members, troubles
-from headwater.capture.published import PublicationAltered, look_at_publication
+from headwater.capture.published import look_at_publication
 from headwater.capture.shapes import carried, described_all
 from headwater.capture.source import object_name
 from headwater.capture.spellings import Spellings, respelled, spellings
@@ -111,11 +111,9 @@ class Watch(threading.Thread):
             try:
                 self._also()
                 self.step()
-            except PublicationAltered:
+            except OperatorMustAct:
                 raise
             except (HeadwaterError, psycopg.Error) as error:
-                if isinstance(error, OperatorMustAct):
-                    raise
                 self._disconnect()
                 _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
 

@@ -20,7 +20,7 @@ from headwater.capture.copy import Range, balanced, read_range, showing
 from headwater.capture.export import Exported
 from headwater.capture.shapes import described, row_filter
 from headwater.capture.source import object_name
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, Relation
 from headwater.decode import Bad
 from headwater.errors import (
     AlreadyDelivered,
@@ -148,7 +148,7 @@ def _progress_told(m: Mirroring, oids: Container[int]) -> Iterator[None]:
 def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
     m.state.note_counts(m.group, {row.oid: there.counts})
     m.state.set_state(m.group, row.oid, "CATCHUP", position=there.position, copy_lsn=there.position)
-    m.state.rename_table(m.group, row.oid, lake=TableName(there.table.schema, there.table.name))
+    m.state.rename_table(m.group, row.oid, lake=there.name)
 
 
 def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
-from headwater.files import filesystem, inside, sync
+from headwater.files import filesystem, inside, make_folder, sync
 from headwater.log import segment
 
 __all__ = ["Folder", "place"]
@@ -96,5 +96,5 @@ class Folder:
 
     def _make(self) -> None:
         if not self._made and self._local:
-            os.makedirs(self._path, exist_ok=True)
+            make_folder(self._path)
         self._made = True
