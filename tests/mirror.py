@@ -17,10 +17,12 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from headwater import flow
+from headwater.capture import ddl
 from headwater.change import Lsn, TableName
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
+from headwater.state.connect import connect as connect_source
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
@@ -49,6 +51,7 @@ class Mirror:
         self.url, self.spark, self.folder = url, spark, folder
         self.catalog, self.data = catalog, data
         self.source = psycopg.connect(url, autocommit=True)
+        self.triggers = True  # event triggers report schema changes; False: as for a role that may not install them
         self._stop = threading.Event()
         self._capture: threading.Thread | None = None
         self._lake: duckdb.DuckDBPyConnection | None = None
@@ -85,6 +88,10 @@ class Mirror:
     def _open(self) -> None:
         state = open_state(self.config)
         make_ready(self.config, state)
+        if not self.triggers:
+            with closing(connect_source(self.url)) as connection:
+                ddl.remove(connection)
+            state.note_ddl("g", None, None)
         self.m = mirroring(self.config, {}, state, "g", self.spark)
 
     def capture(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-__all__ = ["BaseType", "Column", "Committed", "Identity", "Lsn", "Relation", "TableName"]
+__all__ = ["BaseType", "Column", "Committed", "Facts", "Identity", "Lsn", "Relation", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -87,14 +88,26 @@ class Column:
     base: BaseType | None = None  # None: the catalog did not know the type any more
     nullable: bool = True
     missing: str | None = None  # what rows from before ADD COLUMN ... DEFAULT show, as PostgreSQL prints it
-    volatile: bool = False  # when it was added, rows may have got values that nobody was told
+    volatile: bool = False  # rows from before it may hold values that no message has sent
+    stamp: str = field(default="", compare=False)  # another one after every change of its entry in the catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the catalog tells of a table besides its columns, to compare one moment with another."""
+
+    files: Mapping[int, int] = field(default_factory=dict)  # filenodes, those of its leaves if it is partitioned
+    parts: Mapping[int, list[str]] = field(default_factory=dict)  # labels of enums, attributes of composite types
+    primary_index: int = 0  # OID of the primary key's index
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One version of a source table's shape. `id` names the version for ever; `oid` names the table.
+    """One version of a source table's columns. `id` names the version for ever; `oid` names the table.
 
     Without key columns the table has no key: rows are told apart by all they hold.
+    A higher `generation` than an earlier version's: rows may have got values since that no message has sent, for the
+    `reason`, so that only a new copy can show them.
     """
 
     id: int
@@ -102,7 +115,9 @@ class Relation:
     table: TableName
     identity: Identity
     columns: tuple[Column, ...]
-    filenode: int = field(default=0, compare=False)  # another one: the table was rewritten; 0: not known
+    facts: Facts = field(default=Facts(), compare=False)
+    generation: int = 0
+    reason: str = field(default="", compare=False)
 
     @property
     def key(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from headwater.capture.buffer import Buffer, Chunk, Telling
+from headwater.capture.buffer import Buffer, Chunk, Defined, Notice, Telling
 from headwater.capture.columns import Versions, chunk_columns, cut_columns
 from headwater.capture.pgoutput import Begin, Commit, ProtocolError, StreamAbort, StreamCommit, StreamStart
 from headwater.capture.streams import Streamed, Streams, cut
@@ -27,9 +27,23 @@ def told(relation: Relation, number: int = 0) -> Telling:
     return Telling(number, relation)
 
 
+class ById:
+    """A relation's id is known to the test already; `times_row` tells which row was the first to use it."""
+
+    def __init__(self, times_row: int = 0) -> None:
+        self.times_row = times_row
+        self.defined: list[tuple[int, int, bytes]] = []
+
+    def describe(self, told: Relation, row: int) -> int:
+        return told.id if not self.times_row else told.id * self.times_row + row
+
+    def define(self, notice: Notice) -> None:
+        assert isinstance(notice.what, Defined)
+        self.defined.append((notice.row, notice.transaction, notice.what.content))
+
+
 def columns(chunk: Chunk, versions: Versions) -> dict[str, pa.Array]:
-    """A relation's id is known to the test already."""
-    return chunk_columns(chunk, dict(versions), lambda told, _: told.id)
+    return chunk_columns(chunk, dict(versions), ById())
 
 
 def as_rows(table: dict[str, pa.Array]) -> list[tuple[int, int, int]]:
@@ -89,7 +103,9 @@ def test_a_relation_that_changes_on_the_way_counts_from_there() -> None:
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     chunk = buffer.take_whole()
     assert as_rows(columns(chunk, {7: 70, 8: 80})) == [(20, 0, 70), (20, 1, 71), (20, 2, 80)]
-    assert [row for row, _ in buffer.relations] == [0]  # for the next chunk
+    versions: Versions = {7: 70, 8: 80}
+    chunk_columns(chunk, versions, ById())
+    assert versions == {7: 71, 8: shape(8, id=81)}  # for the next chunk
 
 
 def test_a_stream_that_contradicts_itself_is_refused() -> None:
@@ -116,7 +132,7 @@ def test_a_relation_is_described_where_a_row_first_uses_it() -> None:
     add(buffer, 7, 8)
     buffer.commit(Commit(Lsn(30), Lsn(35)))
     versions: Versions = {}
-    chunk_columns(buffer.take_whole(), versions, lambda told, row: told.id * 100 + row)
+    chunk_columns(buffer.take_whole(), versions, ById(100))
     assert versions == {7: 7100, 8: 8102}
 
 
@@ -142,7 +158,7 @@ def test_a_streamed_row_loses_its_xid_and_keeps_the_rest() -> None:
     stream(streamed, (1, 7), (2, 7))
     streamed.truncate(b"T" + struct.pack("!IIBII", 3, 2, 0, 7, 8), (7, 8))
     streamed.relation(told(shape(8, id=81)))
-    rows = cut_columns(cut(streamed.take()), {8: 80}, lambda told, _: told.id)
+    rows = cut_columns(cut(streamed.take()), {8: 80}, ById())
     insert, truncate = b"I\0\0\0\x07N7", b"T" + struct.pack("!IBII", 2, 0, 7, 8)
     assert rows["message"].to_pylist() == [insert, insert, truncate, truncate]
     assert rows["xid"].to_pylist() == [1, 2, 3, 3]
@@ -156,12 +172,12 @@ def test_rows_of_a_subtransaction_that_is_aborted_in_memory_are_dropped() -> Non
     streamed.relation(told(shape(8, id=81)))
     stream(streamed, (2, 8), (3, 8))
     assert streams.abort(StreamAbort(1, 2)) is None
-    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, lambda told, _: told.id)) == [(0, 0, 70), (0, 3, 81)]
+    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, ById())) == [(0, 0, 70), (0, 3, 81)]
     assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == []
     stream(streamed, (1, 7))
     assert streams.abort(StreamAbort(1, 3)) is None  # a row of it was handed on
     assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == [3]
-    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, lambda told, _: told.id)) == [(0, 4, 70)]
+    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, ById())) == [(0, 4, 70)]
 
 
 def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -> None:
@@ -239,3 +255,53 @@ def test_a_whole_transaction_that_is_aborted_is_forgotten() -> None:
         streams.start(StreamStart(1, first=True))
     with pytest.raises(ProtocolError, match="block of transaction 3"):
         streams.start(StreamStart(3, first=False))
+
+
+def defined(chunk: Chunk) -> list[tuple[int, int, bytes]]:
+    """The definitions in a chunk: before which row, in which of its transactions."""
+    describing = ById()
+    chunk_columns(chunk, {7: 70}, describing)
+    return describing.defined
+
+
+def test_a_definition_is_part_of_its_transaction_whatever_rows_are_around_it() -> None:
+    buffer = Buffer(Lsn(10))
+    for lsn, steps in ((20, ("row", b"a")), (30, (b"b",)), (40, (b"c", "row", b"d"))):
+        buffer.begin(Begin(Lsn(lsn), 0, lsn))
+        for step in steps:
+            add(buffer, 7) if step == "row" else buffer.define(step)  # type: ignore[arg-type]
+        assert buffer.commit(Commit(Lsn(lsn), Lsn(lsn + 5)))  # also that without a row is to be registered
+    buffer.begin(Begin(Lsn(50), 0, 50))
+    buffer.define(b"e")
+    chunk = buffer.take_whole()
+    assert [lsn for lsn, *_ in chunk.transactions] == [20, 30, 40]
+    assert defined(chunk) == [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c"), (2, 2, b"d")]
+    assert buffer.commit(Commit(Lsn(50), Lsn(55)))
+    last = buffer.take_whole()
+    assert ([lsn for lsn, *_ in last.transactions], defined(last)) == ([50], [(0, 0, b"e")])
+
+
+def test_a_definition_after_what_was_handed_on_of_its_transaction_is_handed_on_with_the_rest() -> None:
+    buffer = Buffer(Lsn(10))
+    buffer.begin(Begin(Lsn(20), 0, 1))
+    add(buffer, 7)
+    assert defined(buffer.take_open()) == []
+    buffer.define(b"a")
+    assert buffer.commit(Commit(Lsn(20), Lsn(25)))
+    chunk = buffer.take_whole()
+    assert ([lsn for lsn, *_ in chunk.transactions], defined(chunk)) == ([20], [(0, 0, b"a")])
+
+
+def test_a_definition_of_an_aborted_subtransaction_is_dropped() -> None:
+    buffer, streams = Buffer(Lsn(10)), Streams()
+    streamed = opened(streams, 1)
+    stream(streamed, (1, 7))
+    for xid in (1, 2):
+        streamed.define(b'{"oid": 7, "xid": %d}' % xid)
+    stream(streamed, (2, 7), (1, 7))
+    streams.abort(StreamAbort(1, 2))
+    commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
+    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+    chunk = buffer.take_whole()
+    assert as_rows(columns(chunk, {7: 70})) == [(30, 0, 70), (30, 1, 70)]
+    assert defined(chunk) == [(1, 0, b'{"oid": 7, "xid": 1}')]

@@ -8,6 +8,7 @@ from headwater.capture.pgoutput import (
     Begin,
     Change,
     Commit,
+    Emitted,
     Ignored,
     Message,
     ProtocolError,
@@ -47,7 +48,8 @@ RELATION = (
         (b"A" + struct.pack("!IIQq", 77, 77, 16, 0), StreamAbort(77, 77)),  # with what 'parallel' adds
         (b"O" + struct.pack("!Q", 1) + b"x\0", Ignored("O")),
         (b"Y" + struct.pack("!I", 1) + b"\0x\0", Ignored("Y")),
-        (b"M\0" + struct.pack("!Q", 1) + b"x\0" + struct.pack("!I", 0), Ignored("M")),
+        (b"M\0" + struct.pack("!Q", 1) + b"x\0" + struct.pack("!I", 2) + b"ab", Emitted(False, "x", b"ab")),
+        (b"M\1" + struct.pack("!Q", 1) + b"\0" + struct.pack("!I", 0), Emitted(True, "", b"")),
         (
             RELATION,
             Relation(
@@ -80,7 +82,7 @@ XID = struct.pack("!I", 78)
         (b"T" + XID + struct.pack("!IBII", 2, 3, 5, 6), Truncate((5, 6))),
         (b"R" + XID + RELATION[1:], decode(RELATION)),
         (b"Y" + XID + struct.pack("!I", 1) + b"\0x\0", Ignored("Y")),
-        (b"M" + XID + b"\1" + struct.pack("!Q", 1) + b"x\0" + struct.pack("!I", 0), Ignored("M")),
+        (b"M" + XID + b"\1" + struct.pack("!Q", 1) + b"x\0" + struct.pack("!I", 1) + b"a", Emitted(True, "x", b"a")),
         (b"O" + struct.pack("!Q", 1) + b"x\0", Ignored("O")),
         (b"E", StreamStop()),
     ],

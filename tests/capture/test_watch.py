@@ -11,7 +11,7 @@ import pytest
 from captured_group import Group, until
 
 from headwater import flow
-from headwater.capture import Watch, current, first_look
+from headwater.capture import Watch, current, ddl, first_look
 from headwater.capture.partitions import Seen, troubles
 from headwater.capture.published import ALTERED, places
 from headwater.change import Lsn, TableName
@@ -22,11 +22,16 @@ from headwater.state import Member, Partitions, connect
 class Watched:
     """A group that is captured, and a watch whose steps are taken by hand."""
 
-    def __init__(self, group: Group, *tables: str) -> None:
-        self.group = group
+    def __init__(self, group: Group, *tables: str, triggers: bool = True) -> None:
+        self.group, self.triggers = group, triggers
+        self.seen = "ddl" if triggers else "catalog"
         self.watch = Watch(group.url, group.state, group.log, group.name, every=1.0)
         self.plain = psycopg.connect(group.url, autocommit=True)
         group.prepare(*tables)
+        if not triggers:  # as for a role that may not install them
+            with connect(group.url) as connection:
+                ddl.remove(connection)
+            group.state.note_ddl(group.name, None, None)
         names = {table: TableName("public", table) for table in tables}
         self.oids = {table: current(self.plain, name, None)[0] for table, name in names.items()}
         for table, oid in self.oids.items():
@@ -69,11 +74,22 @@ class Watched:
         return next(row.resync for row in self.group.state.tables(self.group.name) if row.oid == self.oids[table])
 
 
-@pytest.fixture
-def plain(group: Group) -> Iterator[Watched]:
+@pytest.fixture(params=["triggers", "catalog"])
+def plain(group: Group, request: pytest.FixtureRequest) -> Iterator[Watched]:
     with psycopg.connect(group.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int PRIMARY KEY, x int)")
-    watched = Watched(group, "t")
+    watched = Watched(group, "t", triggers=request.param == "triggers")
+    with group.capturing():
+        yield watched
+    watched.close()
+
+
+@pytest.fixture
+def bare(group: Group) -> Iterator[Watched]:
+    """Without event triggers."""
+    with psycopg.connect(group.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, x int)")
+    watched = Watched(group, "t", triggers=False)
     with group.capturing():
         yield watched
     watched.close()
@@ -93,13 +109,13 @@ def parted(group: Group) -> Iterator[Watched]:
     watched.close()
 
 
-def test_a_shape_that_no_change_has_told_is_found(plain: Watched) -> None:
+def test_a_schema_change_without_a_row_is_found(plain: Watched) -> None:
     first = ("catalog", ["id", "x"])
     plain.look()
     assert plain.shapes("t") == [first]
     plain.run("ALTER TABLE t ADD COLUMN y int")
     plain.look()
-    assert plain.shapes("t") == [first, ("catalog", ["id", "x", "y"])]
+    assert plain.shapes("t") == [first, (plain.seen, ["id", "x", "y"])]
     plain.run("ALTER TABLE t RENAME TO u")
     plain.look()
     assert len(plain.shapes("t")) == 3
@@ -108,11 +124,11 @@ def test_a_shape_that_no_change_has_told_is_found(plain: Watched) -> None:
     assert newest[1].table == TableName("public", "u")
 
 
-def test_a_shape_that_a_change_has_told_is_not_told_again(plain: Watched) -> None:
+def test_a_version_that_a_row_has_brought_is_not_found_again(plain: Watched) -> None:
     plain.run("ALTER TABLE t ADD COLUMN y int", "INSERT INTO t VALUES (1)")
     plain.group.settle()
     plain.look()
-    assert [seen for seen, _ in plain.shapes("t")] == ["catalog", "stream"]
+    assert [seen for seen, _ in plain.shapes("t")] == ["catalog", "ddl" if plain.triggers else "rows"]
 
 
 def test_a_look_is_overtaken_by_a_change_that_tells_a_newer_shape(plain: Watched) -> None:
@@ -121,13 +137,16 @@ def test_a_look_is_overtaken_by_a_change_that_tells_a_newer_shape(plain: Watched
     plain.run("ALTER TABLE t ADD COLUMN z int", "INSERT INTO t VALUES (1)")
     plain.group.settle()
     plain.look()
-    told = [("catalog", ["id", "x"]), ("catalog", ["id", "x", "y"]), ("stream", ["id", "x", "y", "z"])]
-    assert plain.shapes("t") in (told, [told[0], told[2]])
+    found = [("catalog", ["id", "x"]), (plain.seen, ["id", "x", "y"]), ("rows", ["id", "x", "y", "z"])]
+    if plain.triggers:
+        found[2] = ("ddl", ["id", "x", "y", "z"])
+    assert plain.shapes("t") in (found, [found[0], found[2]])
     lsns = plain.group.state.query("SELECT lsn FROM headwater.relations ORDER BY id")
     assert lsns == sorted(lsns)
 
 
-def test_a_shape_that_is_noted_late_is_noted_where_no_delivery_has_been(plain: Watched) -> None:
+def test_a_version_that_is_noted_late_is_noted_where_no_delivery_has_been(bare: Watched) -> None:
+    plain = bare
     plain.run("ALTER TABLE t ADD COLUMN y int")
     plain.watch.step()  # seen, and waits for the log
     plain.run("CREATE TABLE elsewhere (id int)")
@@ -140,7 +159,8 @@ def test_a_shape_that_is_noted_late_is_noted_where_no_delivery_has_been(plain: W
     assert [column.name for column in shape.columns] == ["id", "x", "y"]
     assert since >= delivered
     until(lambda: plain.group.log.end() > since)  # by itself: else it would be delivered with the next change only
-    assert plain.group.log.shapes(plain.oids.values(), delivered, plain.group.log.end()) == {shape.oid: (since, shape)}
+    found = plain.group.log.defined(plain.oids.values(), delivered, plain.group.log.end())
+    assert found == {shape.oid: (since, shape)}
 
 
 def test_the_thread_looks_by_itself(plain: Watched) -> None:
@@ -149,7 +169,7 @@ def test_the_thread_looks_by_itself(plain: Watched) -> None:
     watch.start()
     plain.run("ALTER TABLE t DROP COLUMN x")
     with closing(watch):
-        until(lambda: plain.shapes("t")[-1] == ("catalog", ["id"]))
+        until(lambda: plain.shapes("t")[-1] == (plain.seen, ["id"]))
     assert calls
     assert not watch.is_alive()
 

@@ -16,7 +16,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 
-from headwater.change import BaseType, Column, Committed, Lsn, Relation, TableName
+from headwater.change import BaseType, Column, Committed, Facts, Lsn, Relation, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log, place
@@ -164,11 +164,11 @@ def test_more_segments_than_a_page_are_all_read(log: Log, state: State) -> None:
 
 def test_a_relation_gets_a_new_version_only_when_it_differs(log: Log, state: State, tmp_path: Path) -> None:
     first = log.relation(relation(1, "id"), START)
-    assert log.relation(relation(1, "id"), START) == first
-    second = log.relation(relation(1, "id", "name"), Lsn(200))
+    assert log.relation(relation(1, "id"), START, first) == first
+    second = log.relation(relation(1, "id", "name"), Lsn(200), first)
     assert second.id > first.id
     again = Log(state, "shop", str(tmp_path / "log"))
-    assert again.relation(relation(1, "id", "name"), Lsn(300)) == second
+    assert again.relation(relation(1, "id", "name"), Lsn(300), second) == second
     assert again.relations([first.id, second.id]) == {first.id: first, second.id: second}
 
 
@@ -177,51 +177,55 @@ def test_a_version_that_is_newest_only_later_is_not_used_for_an_earlier_commit(l
     early = log.relation(relation(1, "id"), Lsn(200))
     assert early.id > late.id
     assert log.newest(1) == (Lsn(300), late)  # the order is by LSN first
-    assert log.relation(relation(1, "id"), Lsn(300)) == late
+    assert log.newest(1, Lsn(300)) == (Lsn(200), early)
 
 
 def test_what_is_read_again_has_the_versions_that_it_had(log: Log, state: State, tmp_path: Path) -> None:
     """The first time its versions were noted, and then its segment could not be written."""
     old, new = relation(1, "id"), relation(1, "id", "name")
-    told = [(old, Lsn(200)), (new, Lsn(300)), (old, Lsn(400))]
-    first = [log.relation(*each) for each in told]
+    told = [(old, Lsn(200)), (new, Lsn(300)), (old, Lsn(300)), (new, Lsn(300)), (old, Lsn(400))]
+
+    def read(log: Log) -> list[Relation]:
+        found: list[Relation] = []
+        for each, lsn in told:
+            found.append(log.relation(each, lsn, found[-1] if found else None))
+        return found
+
+    first = read(log)
+    assert len({each.id for each in first}) == 5  # a version that comes back within a transaction is a new one
     again = Log(state, "shop", str(tmp_path / "log"))
-    assert [again.newest(1, lsn) for lsn in (Lsn(199), Lsn(200), Lsn(399))] == [
+    assert [again.newest(1, lsn) for lsn in (Lsn(200), Lsn(300), Lsn(400))] == [
         None,
         (Lsn(200), first[0]),
-        (Lsn(300), first[1]),
+        (Lsn(300), first[3]),
     ]
-    assert [again.relation(replace(each, filenode=9), lsn) for each, lsn in told] == first
-    assert [each.filenode for each in again.relations(each.id for each in first).values()] == [0, 0, 9]
-    early = again.relation(relation(1, "other"), Lsn(250))
-    assert list(again.relations([early.id, *(each.id for each in first)])) == [
-        first[0].id,
-        early.id,
-        first[1].id,
-        first[2].id,
-    ]
+    assert read(again) == first
+    early = again.relation(relation(1, "other"), Lsn(250), first[0])
+    assert list(again.relations([early.id, first[0].id, first[1].id])) == [first[0].id, early.id, first[1].id]
 
 
 def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Path) -> None:
     columns = (
-        Column("id", 20, -1, True, attnum=1, base=BaseType(20, -1, 0, "bigint"), nullable=False),
+        Column("id", 20, -1, True, attnum=1, base=BaseType(20, -1, 0, "bigint"), nullable=False, stamp="7/8"),
         Column(
             "odd é", 1231, 655366, False, 3, BaseType(1700, 655366, 2, "numeric(10,2)[]"), True, "{}", volatile=True
         ),
         Column("gone", 99999, -1, False, 0, None, True, None),
     )
-    full = Relation(0, 7, TableName("Sales", "t"), "i", columns, filenode=16384)
+    facts = Facts({16384: 16390}, {99999: ["a", "b"]}, 16387)
+    full = Relation(0, 7, TableName("Sales", "t"), "i", columns, facts, 3, "its rows were rewritten")
     kept = log.relation(full, START)
     again = Log(state, "shop", str(tmp_path / "log"))
     (found,) = again.relations([kept.id]).values()
     assert found == kept == replace(full, id=kept.id)
-    assert found.filenode == 16384
+    assert (found.facts, found.reason, found.columns[0].stamp) == (facts, full.reason, "7/8")
     assert isinstance(found.columns[0].base, BaseType)
-    assert again.relation(replace(full, filenode=20000), Lsn(200)) == kept  # rewritten, but of the same shape
-    assert Log(state, "shop", str(tmp_path / "log")).relations([kept.id])[kept.id].filenode == 20000
+    moved = replace(full, facts=Facts({16384: 20000}))
+    assert again.relation(moved, Lsn(200), kept) == kept  # in another file, with the same columns
+    assert Log(state, "shop", str(tmp_path / "log")).relations([kept.id])[kept.id].facts == moved.facts
 
 
-def test_shapes_seen_in_the_catalog_are_told_by_their_place(log: Log) -> None:
+def test_versions_that_count_without_a_row_are_found_by_their_place(log: Log) -> None:
     streamed = log.relation(relation(1, "id"), Lsn(200))
     log.register([], START, Lsn(300))
     assert log.add_shape(relation(1, "id")) == streamed  # known already
@@ -229,12 +233,22 @@ def test_shapes_seen_in_the_catalog_are_told_by_their_place(log: Log) -> None:
     log.register([], Lsn(300), Lsn(400))
     third = log.add_shape(relation(1, "id"))
     assert third.id > second.id > streamed.id
-    assert log.shapes([1, 2, 3], Lsn(0), Lsn(300)) == {}
-    assert log.shapes([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
-    assert log.shapes([1], Lsn(0), Lsn(900)) == {1: (Lsn(400), third)}
-    assert log.relation(relation(1, "id"), Lsn(400)) == third  # the stream goes on with it
+    assert log.defined([1, 2, 3], Lsn(0), Lsn(300)) == {}
+    assert log.defined([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
+    assert log.defined([1], Lsn(0), Lsn(900)) == {1: (Lsn(400), third)}
+    assert log.newest(1, Lsn(400)) == (Lsn(400), third)  # what commits where it was found comes after it
     assert log.newest(2) == (Lsn(300), other)
     assert log.newest(3) is None
+    reported = log.relation(relation(2, "id", "name"), Lsn(450), other, defined=True)
+    assert log.defined([2], Lsn(400), Lsn(900)) == {2: (Lsn(450), reported)}
+    assert log.newest(2, Lsn(450)) == (Lsn(300), other)
+
+
+def test_a_tables_generation_is_the_one_in_force_at_its_position(log: Log) -> None:
+    first = log.relation(relation(1, "id"), Lsn(200))
+    log.relation(replace(relation(1, "id"), generation=1), Lsn(300), first)
+    at = [log.generations({1: Lsn(lsn), 2: Lsn(900)}) for lsn in (200, 201, 300, 301)]
+    assert at == [{}, {1: 0}, {1: 0}, {1: 1}]
 
 
 def test_what_one_thread_forgets_another_may_be_adding(log: Log) -> None:
@@ -259,7 +273,7 @@ def test_a_reserved_version_is_a_new_one_and_shows_when_it_is_used(log: Log, sta
     id = log.reserve()
     assert id > first.id
     assert state.query("SELECT count(*) FROM headwater.relations") == [(1,)]
-    assert log.relation(relation(1, "id"), Lsn(200), id) == replace(first, id=id)
+    assert log.relation(relation(1, "id"), Lsn(200), first, id) == replace(first, id=id)
     assert log.newest(1) == (Lsn(200), replace(first, id=id))
 
 

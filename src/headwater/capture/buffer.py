@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,32 @@ import numpy.typing as npt
 from headwater.capture import pgoutput
 from headwater.change import Lsn, Relation
 
-__all__ = ["Arrived", "Buffer", "Chunk", "Rows", "Telling", "numbers"]
+__all__ = ["Arrived", "Buffer", "Chunk", "Defined", "Notice", "Rows", "Telling", "numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """What an event trigger has reported: a definition, as JSON."""
+
+    content: bytes
+
+    @property
+    def xid(self) -> int:
+        """The subtransaction that it is part of; 0: not known."""
+        return int(json.loads(self.content).get("xid", 0))
+
+    @property
+    def oid(self) -> int:
+        """The table; 0: an event trigger could not report one."""
+        return int(json.loads(self.content).get("oid", 0))
+
+
+class Notice(NamedTuple):
+    """Between two rows: what a relation is from here on, or which definition it has got."""
+
+    row: int  # it comes before
+    transaction: int  # and is part of, by its place among those that are here
+    what: Relation | Defined
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +49,7 @@ class Rows:
 
     messages: bytearray | memoryview
     sizes: npt.NDArray[np.int32]
-    relations: tuple[tuple[int, Relation], ...]  # from this row on, its oid means this relation
+    notices: tuple[Notice, ...]
     truncates: tuple[tuple[int, int], ...]  # row, oid: a Truncate names several, its row is one of them
 
 
@@ -45,19 +72,27 @@ class Telling(NamedTuple):
 
 @dataclass(slots=True)
 class Arrived:
-    """Messages in memory; relations and truncates as in `Rows`."""
+    """Messages in memory; notices and truncates as in `Rows`."""
 
     messages: bytearray = field(default_factory=bytearray, init=False)
     sizes: array[int] = field(default_factory=lambda: array("i"), init=False)
-    relations: list[tuple[int, Relation]] = field(default_factory=list, init=False)
+    notices: list[Notice] = field(default_factory=list, init=False)
     truncates: list[tuple[int, int]] = field(default_factory=list, init=False)
     told: dict[int, Telling] = field(default_factory=dict, init=False)  # by oid, the last
 
+    @property
+    def transactions(self) -> int:
+        """How many whole transactions are here."""
+        return 0
+
     def relation(self, telling: Telling) -> None:
-        """Note a relation's shape. It may be the one known: only the catalog tells what the message does not."""
-        relation = telling.relation
-        self.relations.append((len(self.sizes), relation))
-        self.told[relation.oid] = telling
+        """Note a relation's columns. They may be the ones known: the message does not tell all there is."""
+        self.notices.append(Notice(len(self.sizes), self.transactions, telling.relation))
+        self.told[telling.relation.oid] = telling
+
+    def define(self, content: bytes) -> None:
+        """Note what an event trigger has reported."""
+        self.notices.append(Notice(len(self.sizes), self.transactions, Defined(content)))
 
     def truncate(self, message: bytes, oids: tuple[int, ...]) -> None:
         """One row for each table truncated."""
@@ -78,6 +113,10 @@ class Buffer(Arrived):
     open_row: int = 0  # where the open transaction begins here
     open_byte: int = 0
 
+    @property
+    def transactions(self) -> int:
+        return len(self.done)
+
     def begin(self, begin: pgoutput.Begin) -> None:
         self._check_order(begin.xid, begin.commit_lsn)
         self.open, self.open_row, self.open_byte = begin, len(self.sizes), len(self.messages)
@@ -95,15 +134,16 @@ class Buffer(Arrived):
     def adopt(self, commit: pgoutput.StreamCommit, rows: Rows, told: Mapping[int, Telling]) -> bool:
         """A transaction that was streamed and is here as a whole, like any other now; whether it changed anything."""
         self._check_order(commit.xid, commit.commit_lsn)
-        base = len(self.sizes)
-        self.relations += [(base + row, relation) for row, relation in rows.relations]
+        base, place = len(self.sizes), len(self.done)
+        self.notices += [Notice(base + each.row, place, each.what) for each in rows.notices]
         self.truncates += [(base + row, oid) for row, oid in rows.truncates]
         self.messages += rows.messages
         self.sizes.frombytes(rows.sizes.tobytes())
-        if len(rows.sizes):
-            self.done.append((commit.commit_lsn.value, commit.commit_ts, commit.xid, len(rows.sizes)))
+        changed = self._add_transaction(
+            pgoutput.Begin(commit.commit_lsn, commit.commit_ts, commit.xid), len(rows.sizes)
+        )
         self.pass_by(commit, told)
-        return len(rows.sizes) > 0
+        return changed
 
     def pass_by(self, commit: pgoutput.StreamCommit, told: Mapping[int, Telling]) -> None:
         """A streamed transaction has committed here; what it told of relations, and when, counts for those to come.
@@ -132,7 +172,6 @@ class Buffer(Arrived):
         del self.messages[byte:]
         chunk = self._chunk(row, self.position)
         self.messages, self.sizes = rest, self.sizes[row:]
-        self.relations = [(at - row, each) for at, each in self.relations if at >= row]
         self.truncates = [(at - row, each) for at, each in self.truncates if at >= row]
         self.open_row = self.open_byte = 0
         return chunk
@@ -144,7 +183,6 @@ class Buffer(Arrived):
         self._close_transaction()
         chunk = self._chunk(rows, None)
         self.messages, self.sizes, self.truncates = bytearray(), array("i"), []
-        self.relations = [(at - rows, each) for at, each in self.relations if at >= rows]
         self.first_seq = begun + rows
         return chunk
 
@@ -156,16 +194,26 @@ class Buffer(Arrived):
 
     def _close_transaction(self) -> bool:
         assert self.open is not None
-        rows = len(self.sizes) - self.open_row
-        if rows:
-            self.done.append((self.open.commit_lsn.value, self.open.commit_ts, self.open.xid, rows))
-        return rows > 0
+        return self._add_transaction(self.open, len(self.sizes) - self.open_row)
+
+    def _add_transaction(self, begin: pgoutput.Begin, rows: int) -> bool:
+        """Whether it has anything to hand on."""
+        here = takewhile(lambda each: each.transaction == len(self.done), reversed(self.notices))
+        changed = rows > 0 or any(isinstance(each.what, Defined) for each in here)
+        if changed:
+            self.done.append((begin.commit_lsn.value, begin.commit_ts, begin.xid, rows))
+        return changed
 
     def _chunk(self, count: int, upto: Lsn | None) -> Chunk:
-        sizes = np.array(self.sizes[:count], np.int32)
-        relations = tuple(each for each in self.relations if each[0] < count)
+        sizes, whole = np.array(self.sizes[:count], np.int32), len(self.done)
+        notices = tuple(each for each in self.notices if each.transaction < whole)
+        self.notices = [
+            Notice(each.row - count, each.transaction - whole, each.what)
+            for each in self.notices
+            if each.transaction >= whole
+        ]
         truncates = tuple(each for each in self.truncates if each[0] < count)
-        chunk = Chunk(Rows(self.messages, sizes, relations, truncates), tuple(self.done), self.first_seq, upto)
+        chunk = Chunk(Rows(self.messages, sizes, notices, truncates), tuple(self.done), self.first_seq, upto)
         if self.done:  # else the open transaction is the one that was begun before
             self.done, self.first_seq = [], 0
         return chunk

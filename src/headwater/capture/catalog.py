@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 
-from headwater.capture.shapes import completed
+from headwater.capture.evolution import completed
+from headwater.capture.shapes import GENERATED_SINCE, defined
 from headwater.change import Relation
-from headwater.decode import TEXT_SETTINGS
 from headwater.state.connect import Connection, connect, translated
 
-__all__ = ["Catalog"]
+__all__ = ["Catalog", "complete"]
 
-_OPTIONS = " ".join(f"-c {name}={value}".replace(", ", ",") for name, value in TEXT_SETTINGS.items())
 _PATIENCE = 5.0  # seconds for a transaction to become visible
 
 
@@ -24,12 +23,12 @@ class Catalog:
         self._connection: Connection | None = None
 
     def complete(self, told: Relation, before: Relation | None, xid: int) -> Relation:
-        """The relation with what the catalog knows of it, once transaction `xid`, which told it, is visible there."""
+        """The relation with what the catalog proves of it, once transaction `xid`, which told it, is visible there."""
         if self._connection is None:
-            self._connection = connect(self._url, application_name="headwater catalog", options=_OPTIONS)
+            self._connection = connect(self._url, application_name="headwater catalog")
         with translated(self._url):
             self._wait_for(self._connection, xid)
-            return completed(self._connection, told, before, self._publication)
+            return complete(self._connection, told, before, self._publication)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -42,3 +41,11 @@ class Catalog:
         held = "SELECT FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s AND granted"
         while connection.execute(held, (str(xid),)).fetchone() is not None and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def complete(connection: Connection, told: Relation, before: Relation | None, publication: str | None) -> Relation:
+    """What a Relation message tells, with what the catalog proves; `before` is the newest version known."""
+    types = {(each.type_oid, each.typmod) for each in told.columns}
+    now = defined(connection, [told.oid], types).get(told.oid)
+    generated = connection.info.server_version >= GENERATED_SINCE
+    return completed(told, before, now, now.sent(publication, generated=generated) if now else ())

@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Chunk, Rows, numbers
+from headwater.capture.buffer import Chunk, Notice, Rows, numbers
 from headwater.capture.streams import Cut
 from headwater.change import Relation
 
-__all__ = ["Describe", "Versions", "chunk_columns", "cut_columns"]
+__all__ = ["Describing", "Versions", "chunk_columns", "cut_columns"]
 
 # What an oid means: a relation's version id, or the relation as it was told, when no row has used it yet.
 Versions = dict[int, int | Relation]
-# The version id of a relation as it was told, and the row that is the first to use it.
-Describe = Callable[[Relation, int], int]
 _Ints = npt.NDArray[np.int64]
 
 
-def chunk_columns(chunk: Chunk, versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+class Describing(Protocol):
+    """Who knows the versions of relations."""
+
+    def describe(self, told: Relation, row: int) -> int:
+        """The version id of a relation as a message told it, and the row that is the first to use it."""
+
+    def define(self, notice: Notice) -> None:
+        """Take in a definition, which counts from here on."""
+
+
+def chunk_columns(chunk: Chunk, versions: Versions, describing: Describing) -> dict[str, pa.Array]:
     """The chunk as the log's columns. `versions` is what oids mean where it begins; it is brought to its end."""
     lsn, clock, xid, rows = np.array(chunk.transactions, np.int64).reshape(-1, 4).T
     begins = np.cumsum(rows) - rows
     begins[:1] -= chunk.first_seq
     seq = np.arange(len(chunk.rows.sizes)) - np.repeat(begins, rows)
     commit = {"commit_lsn": np.repeat(lsn, rows), "commit_ts": np.repeat(clock, rows)}
-    return _columns(chunk.rows, commit | {"xid": np.repeat(xid, rows), "seq": seq}, versions, describe)
+    return _columns(chunk.rows, commit | {"xid": np.repeat(xid, rows), "seq": seq}, versions, describing)
 
 
-def cut_columns(cut: Cut, versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+def cut_columns(cut: Cut, versions: Versions, describing: Describing) -> dict[str, pa.Array]:
     """The same of a transaction in progress, which has no commit yet."""
     none = np.zeros(len(cut.rows.sizes), np.int64)
     facts = {"commit_lsn": none, "commit_ts": none, "xid": cut.xid, "seq": cut.seq}
-    return _columns(cut.rows, facts, versions, describe)
+    return _columns(cut.rows, facts, versions, describing)
 
 
-def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describe: Describe) -> dict[str, pa.Array]:
+def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describing: Describing) -> dict[str, pa.Array]:
     count = len(rows.sizes)
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(rows.sizes, out=ends[1:])
@@ -48,7 +56,7 @@ def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describe: 
     oid = numbers(raw, start + 1)
     for row, truncated in rows.truncates:
         oid[row] = truncated
-    relation = _relations(rows, oid, versions, describe)
+    relation = _relations(rows, oid, versions, describing)
     return {
         "commit_lsn": pa.array(facts["commit_lsn"]),
         "seq": pa.array(facts["seq"]),
@@ -60,18 +68,21 @@ def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describe: 
     }
 
 
-def _relations(rows: Rows, oid: _Ints, versions: Versions, describe: Describe) -> _Ints:
-    """The relation version of every row: constant between two relation messages."""
+def _relations(rows: Rows, oid: _Ints, versions: Versions, describing: Describing) -> _Ints:
+    """The relation version of every row: constant between two notices."""
     found = np.empty(len(oid), np.int64)
-    edges = [*(row for row, _ in rows.relations), len(oid)]
-    _fill(found, oid, range(edges[0]), versions, describe)
-    for (row, relation), stop in zip(rows.relations, edges[1:], strict=True):
-        versions[relation.oid] = relation
-        _fill(found, oid, range(row, stop), versions, describe)
+    edges = [*(each.row for each in rows.notices), len(oid)]
+    _fill(found, oid, range(edges[0]), versions, describing)
+    for notice, stop in zip(rows.notices, edges[1:], strict=True):
+        if isinstance(notice.what, Relation):
+            versions[notice.what.oid] = notice.what
+        else:
+            describing.define(notice)
+        _fill(found, oid, range(notice.row, stop), versions, describing)
     return found
 
 
-def _fill(found: _Ints, oid: _Ints, where: range, versions: Versions, describe: Describe) -> None:
+def _fill(found: _Ints, oid: _Ints, where: range, versions: Versions, describing: Describing) -> None:
     if not where:
         return
     here = oid[where.start : where.stop]
@@ -82,5 +93,5 @@ def _fill(found: _Ints, oid: _Ints, where: range, versions: Versions, describe: 
         if told is None:
             raise pgoutput.ProtocolError(f"a change of relation {name} came before its description")
         if isinstance(told, Relation):
-            versions[name] = describe(told, where.start + int(np.argmax(here == name)))
+            versions[name] = describing.describe(told, where.start + int(np.argmax(here == name)))
     found[where.start : where.stop] = np.array([versions[name] for name in names], np.int64)[encoded.indices.to_numpy()]

@@ -15,6 +15,7 @@ __all__ = [
     "Begin",
     "Change",
     "Commit",
+    "Emitted",
     "Ignored",
     "Message",
     "ProtocolError",
@@ -73,9 +74,18 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A message that changes no row: an origin, a type's name, a logical message."""
+    """A message that changes no row: an origin, a type's name."""
 
     kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What somebody has put into the WAL with `pg_logical_emit_message`."""
+
+    transactional: bool  # it is part of a transaction, and in order with its changes
+    prefix: str
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,17 @@ class StreamAbort:
 
 
 Message = (
-    Begin | Commit | Relation | Change | Truncate | Ignored | StreamStart | StreamStop | StreamCommit | StreamAbort
+    Begin
+    | Commit
+    | Relation
+    | Change
+    | Truncate
+    | Emitted
+    | Ignored
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
 )
 
 
@@ -136,7 +156,9 @@ def decode(message: bytes) -> Message:
             case b"T":
                 (count,) = struct.unpack_from("!I", message, 1)
                 return Truncate(struct.unpack_from(f"!{count}I", message, 6))  # after the flags, which change no row
-            case b"O" | b"Y" | b"M":
+            case b"M":
+                return _emitted(message)
+            case b"O" | b"Y":
                 return Ignored(kind.decode())
             case b"S" | b"E" | b"c" | b"A":
                 return _stream_message(kind, message)
@@ -152,6 +174,15 @@ def decode_streamed(message: bytes) -> Message:
     if message[:1] in (b"E", b"O"):
         return decode(message)  # these two carry no xid
     return decode(message[:1] + message[1 + XID_BYTES :])
+
+
+def _emitted(message: bytes) -> Emitted:
+    prefix, at = _text(message, 10)  # after the flags and its position
+    (size,) = struct.unpack_from("!I", message, at)
+    content = message[at + 4 : at + 4 + size]
+    if len(content) != size:
+        raise ValueError(size)
+    return Emitted(bool(message[1] & 1), prefix, content)
 
 
 def _stream_message(kind: bytes, message: bytes) -> Message:

@@ -39,10 +39,15 @@ _logger = logging.getLogger("headwater.capture")
 
 
 def prepare(source_url: str, state: State, group: str, tables: Iterable[TableName]) -> Lsn:
-    """Make group, publication and slot exist, in an order that a crash between does not spoil; the slot's position."""
+    """Make group, event triggers, publication and slot exist, in an order that a crash between does not spoil.
+
+    Returns the slot's position.
+    """
     name = object_name(group)
     with Source(source_url) as source:
-        state.ensure_group(group, source.identify().source_id, name, name)
+        row = state.ensure_group(group, source.identify().source_id, name, name)
+        if (marks := source.ensure_triggers()) != row.ddl_marks:
+            state.note_ddl(group, marks, None)
         source.ensure_publication(name, tables)  # before the slot: the slot must never see a time without it
         return source.ensure_slot(group, state)
 

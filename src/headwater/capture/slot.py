@@ -9,7 +9,8 @@ from itertools import count
 
 from headwater import failpoints
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Buffer, Telling
+from headwater.capture.buffer import Arrived, Buffer, Telling
+from headwater.capture.ddl import PREFIX
 from headwater.capture.streams import Dropped, Streamed, Streams, cut
 from headwater.capture.wire import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
 from headwater.capture.writer import Order, Writer
@@ -128,6 +129,8 @@ class Stream:
                 gone = self._streams.abort(abort)
                 if gone is not None and gone.handed:
                     self._put(Dropped(gone.xid))
+            case pgoutput.Emitted() as emitted:
+                self._emitted(emitted, self._buffer)
             case pgoutput.Ignored():
                 pass
             case other:
@@ -142,10 +145,17 @@ class Stream:
                 streamed.relation(Telling(next(self._tellings), relation))
             case pgoutput.Truncate(oids=oids):
                 streamed.truncate(message, oids)
+            case pgoutput.Emitted() as emitted:
+                self._emitted(emitted, streamed)
             case pgoutput.Ignored():
                 pass
             case other:
                 raise pgoutput.ProtocolError(f"out of place in a block of transaction {streamed.xid}: {other!r}")
+
+    def _emitted(self, emitted: pgoutput.Emitted, arrived: Arrived) -> None:
+        """Of all that anybody puts into the WAL, what our event triggers report."""
+        if emitted.transactional and emitted.prefix == PREFIX and emitted.content.startswith(b"{"):
+            arrived.define(emitted.content)
 
     def _commit_streamed(self, commit: pgoutput.StreamCommit) -> None:
         """What fits into memory goes with the others; what does not is registered by itself, after those before it."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from headwater.capture.shapes import LISTS_SINCE
+from headwater.capture import ddl
+from headwater.capture.shapes import GENERATED_SINCE, LISTS_SINCE
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import GroupRow, State
@@ -34,7 +35,6 @@ __all__ = [
 
 # What is left when changes are gone for good: another name, so that nothing goes on from where the old one stood.
 ANEW = "give the group another name in the config, and drop its tables in the lake: they are copied anew"
-GENERATED_SINCE = 180000  # a publication's generated columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,11 @@ class Source:
         assert row is not None
         lsn: Lsn = row[0]
         return lsn
+
+    def ensure_triggers(self) -> str | None:
+        """Have event triggers report schema changes, if we may; their marks, or None."""
+        with translated(self._url):
+            return ddl.install(self._connection)
 
     def ensure_publication(
         self, name: str, tables: Iterable[TableName] | Mapping[TableName, Collection[str] | None]

@@ -37,13 +37,27 @@ class Staging(Protocol[Staged]):
         """A streamed transaction's files, now that it has committed; relation versions are renamed."""
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
-        """The newest relation version of a table, as of a commit at `upto` if told."""
+        """The newest relation version of a table; with `upto`, the newest before a transaction that commits there."""
 
     def reserve(self) -> int:
         """An id for a relation version that is to come."""
 
-    def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
-        """The relation with its version id; with an id of `reserve`, a new version in any case."""
+    def relation(
+        self,
+        relation: Relation,
+        lsn: Lsn,
+        before: Relation | None = None,
+        id: int | None = None,
+        *,
+        defined: bool = False,
+    ) -> Relation:
+        """The relation with its version id, as it follows on `before` in a transaction that commits at `lsn`.
+
+        With an id of `reserve` it is a new version in any case. `defined`: it counts also without a row.
+        """
+
+    def distrust(self) -> None:
+        """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
 
     def forget(self) -> None: ...
     def end(self) -> Lsn: ...

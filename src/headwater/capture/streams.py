@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Arrived, Rows, numbers
+from headwater.capture.buffer import Arrived, Defined, Notice, Rows, numbers
 
-__all__ = ["Cut", "Dropped", "Ended", "Piece", "Streamed", "Streams", "cut"]
+__all__ = ["Cut", "Dropped", "Ended", "Piece", "Streamed", "Streams", "cut", "living"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ class Streamed(Arrived):
 
     def take(self) -> Piece:
         """Hand on what is here."""
-        rows = Rows(self.messages, np.array(self.sizes, np.int32), tuple(self.relations), tuple(self.truncates))
+        rows = Rows(self.messages, np.array(self.sizes, np.int32), tuple(self.notices), tuple(self.truncates))
         piece = Piece(self.xid, rows, self.handed, np.array(self.aborted, np.int64))
         if not self.handed:
             self.aborted = array("q")  # all their rows are in this piece: an aborted subtransaction gets no more
         self.handed += len(self.sizes)
-        self.messages, self.sizes, self.relations, self.truncates = bytearray(), array("i"), [], []
+        self.messages, self.sizes, self.notices, self.truncates = bytearray(), array("i"), [], []
         return piece
 
     def ended(self, commit: pgoutput.StreamCommit) -> Ended:
@@ -116,6 +117,12 @@ class Streams:
         return self._open[xid]
 
 
+def living(notices: Iterable[Notice], aborted: npt.NDArray[np.int64]) -> list[Notice]:
+    """Without the definitions of aborted subtransactions. Relations stay: the server tells them again if need be."""
+    gone = set(aborted.tolist())
+    return [each for each in notices if not gone or not isinstance(each.what, Defined) or each.what.xid not in gone]
+
+
 def cut(piece: Piece) -> Cut:
     """Take the xid out of every message, and the aborted rows out of the piece."""
     sizes = piece.rows.sizes
@@ -133,7 +140,7 @@ def cut(piece: Piece) -> Cut:
     rows = Rows(
         raw[keep].data,
         (sizes - np.int32(pgoutput.XID_BYTES))[alive],
-        tuple((int(before[row]), relation) for row, relation in piece.rows.relations),
+        tuple(each._replace(row=int(before[each.row])) for each in living(piece.rows.notices, piece.aborted)),
         tuple((int(before[row]), oid) for row, oid in piece.rows.truncates if alive[row]),
     )
     seq = np.arange(piece.first_seq, piece.first_seq + len(sizes))

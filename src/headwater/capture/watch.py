@@ -11,11 +11,12 @@ from typing import Protocol
 
 import psycopg
 
+from headwater.capture import ddl
+from headwater.capture.evolution import following, raised
 from headwater.capture.partitions import Seen, members, troubles
 from headwater.capture.published import look_at_publication
-from headwater.capture.shapes import carried, described_all
+from headwater.capture.shapes import described_all
 from headwater.capture.source import object_name
-from headwater.capture.spellings import Spellings, respelled, spellings
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.state import Partitions, State
@@ -24,6 +25,7 @@ from headwater.state.connect import Connection, connect, translated
 __all__ = ["Timeline", "Watch", "first_look"]
 
 _logger = logging.getLogger("headwater.capture")
+_UNSEEN = "it was altered in a way that no event trigger has reported"
 PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
 
 
@@ -48,7 +50,6 @@ class _Look:
     horizon: int
     shapes: Mapping[int, Relation]
     partitions: Mapping[int, Mapping[int, Seen]]
-    spellings: Mapping[int, Spellings]
     known: Mapping[int, int]  # the newest versions that the log had then, by table
 
     def kept(self, oid: int) -> Partitions:
@@ -57,16 +58,17 @@ class _Look:
 
 
 def first_look(source_url: str, state: State, log: Timeline, group: str) -> None:
-    """Note how tables look that nobody has looked at yet; to be done before they are copied."""
+    """Note the columns of tables that are not known yet; to be done before they are copied."""
     with closing(connect(source_url, application_name="headwater watch")) as connection, translated(source_url):
         look = _look(connection, log, group, [row.oid for row in state.tables(group)])
     known = state.partitions(group)
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
-    spelled = state.spellings(group)
-    state.note_spellings(group, {oid: each for oid, each in look.spellings.items() if each and oid not in spelled})
     for oid, shape in look.shapes.items():
         if oid not in look.known:
             log.add_shape(shape)
+    row = state.group(group)
+    if row is not None and row.ddl_marks is not None and row.ddl_lsn is None and not look.known:
+        state.note_ddl(group, row.ddl_marks, look.lsn)
 
 
 class Watch(threading.Thread):
@@ -93,6 +95,8 @@ class Watch(threading.Thread):
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self._pending: _Look | None = None
+        self._traced = False  # event triggers have reported everything that the look shows
+        self._doubted = False  # they were thought to do so, and have been removed or altered
 
     def run(self) -> None:
         try:
@@ -131,19 +135,42 @@ class Watch(threading.Thread):
         with translated(self._url):
             if self._pending is None:
                 look_at_publication(self._connection, self._state, self._group)
+                self._look_at_triggers(self._connection)
                 oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
                 look = _look(self._connection, self._log, self._group, oids)
                 if not self._news(look):
-                    self._state.note_watched(self._group, look.since)
+                    self._looked(look)
                     return
                 self._pending = look
                 self._hurry(self._connection, look.lsn)
             if self._log.end() >= self._pending.lsn:
                 look, self._pending = self._pending, None
-                self._settle(self._connection, look)
+                if self._settle(self._connection, look):
+                    self._looked(look)
                 # What was found is delivered by who comes past the log's end of now.
                 self._hurry(self._connection, _written(self._connection))
                 self._state.note_watched(self._group, look.since)
+
+    def _look_at_triggers(self, connection: Connection) -> None:
+        """Have they reported everything since the last look?"""
+        row, now = self._state.group(self._group), ddl.marks(connection)
+        if row is None:
+            return
+        self._traced = row.ddl_lsn is not None and row.ddl_marks == now
+        if row.ddl_marks == now:
+            return
+        if row.ddl_lsn is not None:
+            _logger.warning("the event triggers were removed or altered: schema changes are read from the catalog")
+            self._doubted = True
+        self._state.note_ddl(self._group, now, None)
+
+    def _looked(self, look: _Look) -> None:
+        """Every table's newest version is what the catalog shows: what comes from here on, event triggers report."""
+        self._doubted = False
+        row = self._state.group(self._group)
+        if row is not None and row.ddl_marks is not None and row.ddl_lsn is None:
+            self._state.note_ddl(self._group, row.ddl_marks, look.lsn)
+        self._state.note_watched(self._group, look.since)
 
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""
@@ -153,32 +180,31 @@ class Watch(threading.Thread):
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
         moved = any(oid not in kept or kept[oid].members != look.kept(oid).members for oid in look.partitions)
-        return (
-            moved
-            or bool(self._respelled(look))
-            or any(self._following(oid, shape) for oid, shape in look.shapes.items())
-        )
-
-    def _respelled(self, look: _Look) -> dict[int, Spellings]:
-        """What is known of the tables whose types look otherwise now; nothing of those that are new."""
-        kept = self._state.spellings(self._group)
-        return {oid: kept.get(oid, {}) for oid, found in look.spellings.items() if found != kept.get(oid, {})}
+        return moved or any(self._following(oid, shape) for oid, shape in look.shapes.items())
 
     def _following(self, oid: int, shape: Relation) -> Relation | None:
-        """The shape as a new version, if it is one, or if the table has another file."""
+        """The version that follows on the newest, if the catalog shows anything else."""
         newest = self._log.newest(oid)
         if newest is None:
             return shape
-        following = replace(carried(shape, newest[1]), id=newest[1].id)
-        return following if following != newest[1] or following.filenode != newest[1].filenode else None
+        before = newest[1]
+        # Without event triggers the files tell whether rows were rewritten; with them every rewrite is reported.
+        now = replace(following(before, shape, "none" if self._traced else None), id=before.id)
+        if now == before:
+            same = now.facts == before.facts and _stamps(now) == _stamps(before)
+            return None if same else raised(now, _UNSEEN) if self._doubted else now
+        return raised(now, _UNSEEN) if self._traced or self._doubted else now
 
-    def _settle(self, connection: Connection, look: _Look) -> None:
+    def _settle(self, connection: Connection, look: _Look) -> bool:
+        """Deal with what the look has shown; whether it was all that there is to deal with."""
+        overtaken = False
         for oid, shape in look.shapes.items():
             newest = self._log.newest(oid)
             if newest is not None and newest[1].id != look.known.get(oid):
-                continue  # a change has told a newer one meanwhile
-            if (following := self._following(oid, shape)) is not None:
-                self._log.add_shape(following)
+                overtaken = True  # by a version that the stream has brought
+                continue
+            if (now := self._following(oid, shape)) is not None:
+                self._log.add_shape(now)
         kept = self._state.partitions(self._group)
         for oid, below in look.partitions.items():
             if oid in kept:
@@ -186,10 +212,7 @@ class Watch(threading.Thread):
                 for reason in dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated)):
                     self._copy_again(look, oid, reason)
         self._state.note_partitions(self._group, {oid: look.kept(oid) for oid in look.partitions})
-        for oid, before in self._respelled(look).items():
-            if respelled(before, look.spellings[oid]):
-                self._copy_again(look, oid, "a label or an attribute of one of its types was changed")
-            self._state.note_spellings(self._group, {oid: look.spellings[oid]})
+        return not overtaken
 
     def _copy_again(self, look: _Look, oid: int, reason: str) -> None:
         _logger.warning("table %s will be copied again: %s", look.shapes[oid].table, reason)
@@ -210,10 +233,13 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
         shapes = described_all(connection, wanted, object_name(group))
         partitions = members(connection, shapes)
-        spelled = spellings(connection, shapes)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(since, _end(connection), horizon[0], shapes, partitions, spelled, known)
+    return _Look(since, _end(connection), horizon[0], shapes, partitions, known)
+
+
+def _stamps(relation: Relation) -> list[str]:
+    return [column.stamp for column in relation.columns]
 
 
 def _end(connection: Connection) -> Lsn:

@@ -86,7 +86,7 @@ class Replication:
         quoted = names.replace("'", "''")
         # Not 'parallel': that is for a reader that applies transactions while they are in progress.
         streaming = "on" if in_progress else "off"
-        options = f"proto_version '{protocol}', streaming '{streaming}', publication_names '{quoted}'"
+        options = f"proto_version '{protocol}', streaming '{streaming}', messages 'true', publication_names '{quoted}'"
         self.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {at} ({options})')
 
     def consume(self) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from headwater import failpoints
-from headwater.capture.buffer import Chunk
+from headwater.capture.buffer import Chunk, Defined, Notice
 from headwater.capture.columns import Versions, chunk_columns
+from headwater.capture.describer import Describer
+from headwater.capture.source import object_name
 from headwater.capture.spill import Spill
 from headwater.capture.staging import Complete, Staging
 from headwater.capture.streams import Dropped, Ended, Piece
@@ -28,6 +30,25 @@ _QUEUED = 2  # orders waiting: with the one being read and the one being written
 _FENCE_POLL = 0.5  # seconds between looks at the fences, when there is nothing to write
 
 
+class _Described:
+    """A chunk's relations and definitions, each at the place of its transaction."""
+
+    def __init__(self, chunk: Chunk, versions: Versions, describer: Describer) -> None:
+        self._chunk, self._versions, self._describer = chunk, versions, describer
+        self._ends = np.cumsum([rows for *_, rows in chunk.transactions])
+
+    def describe(self, told: Relation, row: int) -> int:
+        lsn, _, xid, _ = self._chunk.transactions[int(np.searchsorted(self._ends, row, side="right"))]
+        return self._describer.told(told, Lsn(lsn), xid).id
+
+    def define(self, notice: Notice) -> None:
+        assert isinstance(notice.what, Defined)
+        lsn, *_ = self._chunk.transactions[notice.transaction]
+        version = self._describer.defined(notice.what.content, Lsn(lsn))
+        if version is not None and version.oid in self._versions:
+            self._versions[version.oid] = version.id  # where the columns are others, a Relation message follows
+
+
 class Writer(threading.Thread):
     """Takes orders in turn; `captured` follows, and `wakeup` is readable when it has moved or the thread failed."""
 
@@ -37,13 +58,14 @@ class Writer(threading.Thread):
         self.wanted = Lsn(0)  # the furthest position somebody waits for
         self.wakeup, self._signal = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._state, self._log, self._group = state, log, group
-        self._complete = complete
+        publication = object_name(group)
+        self._describer = Describer(log, publication, complete, lambda: _traced(state, group))
         self._queue: queue.Queue[Order | None] = queue.Queue(_QUEUED)
         self._failure: BaseException | None = None
         self._abandoned = False
         self._staged: list[Any] = []  # files of a transaction whose commit has not come yet
         self._versions: Versions = {}
-        self._spill = Spill(log, complete)
+        self._spill = Spill(log, self._describer)
         self._polled = 0.0
 
     @property
@@ -124,21 +146,13 @@ class Writer(threading.Thread):
                 self._spill.drop([order.xid])
 
     def _write(self, chunk: Chunk) -> None:
-        if len(chunk.rows.sizes):
-            ends = np.cumsum([rows for *_, rows in chunk.transactions])
-
-            def describe(told: Relation, row: int) -> int:
-                lsn, _, xid, _ = chunk.transactions[int(np.searchsorted(ends, row, side="right"))]
-                return self._version(told, Lsn(lsn), xid)
-
-            self._staged.append(self._log.stage(chunk_columns(chunk, self._versions, describe)))
-            failpoints.hit("capture.written")
+        if len(chunk.rows.sizes) or chunk.rows.notices:
+            columns = chunk_columns(chunk, self._versions, _Described(chunk, self._versions, self._describer))
+            if len(chunk.rows.sizes):
+                self._staged.append(self._log.stage(columns))
+                failpoints.hit("capture.written")
         if chunk.upto is not None:
             self._register(chunk.upto)
-
-    def _version(self, told: Relation, lsn: Lsn, xid: int) -> int:
-        before = self._log.newest(told.oid, lsn)
-        return self._log.relation(self._complete(told, before and before[1], xid), lsn).id
 
     def _register(self, upto: Lsn) -> None:
         self._log.register(self._staged, self.captured, upto)
@@ -148,3 +162,8 @@ class Writer(threading.Thread):
     def _wake(self) -> None:
         with suppress(BlockingIOError):
             os.write(self._signal, b"!")
+
+
+def _traced(state: State, group: str) -> Lsn | None:
+    row = state.group(group)
+    return None if row is None else row.ddl_lsn

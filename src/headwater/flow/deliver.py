@@ -131,23 +131,26 @@ def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
             and positions[relations[part.relation_id].oid] < staged.upto
             and positions[relations[part.relation_id].oid] <= part.last_lsn
         ]
-        timeline = {id: place for place, id in enumerate(relations)}
-        parts.sort(key=lambda each: timeline[each[0].id])
         cut = next_key_change(parts, positions)
         if cut is None:
             break
         staged = m.log.read(tables.start, cut, m.max_rows)
-    looked = m.log.shapes(positions, tables.start, staged.upto)
-    looked = {oid: found for oid, found in looked.items() if found[0] >= positions[oid]}
-    return staged, newest_shapes(parts, looked)
+    defined = m.log.defined(positions, tables.start, staged.upto)
+    wanted = {relation.id for relation, _ in parts}
+    wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
+    return staged, newest_shapes(parts, m.log.relations(wanted).values())
 
 
 def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: Batch, seen: Mapping[int, Seen]) -> merging.Batch:
     """What the staged segments hold for these tables, and the plan with their newest columns."""
     mirrors = {}
+    positions = {oid: tables.standing[oid].position for oid, shape in seen.items() if shape.newest.generation}
+    generations = m.log.generations(positions) if positions else {}
     for oid, shape in seen.items():
         row, standing = tables.rows[oid], tables.standing[oid]
         try:
+            if shape.newest.generation != generations.get(oid, 0):
+                raise CannotFollow(f"{shape.newest.table}: {shape.newest.reason}")
             kinds = _follow(m, plan, tables, row, shape.newest)
             # A history's values are never settled, so nobody looks for them by key.
             held = standing.counts.quarantined and row.options.mode == "mirror"

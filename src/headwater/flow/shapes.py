@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headwater.change import Lsn, Relation
 from headwater.errors import CannotFollow
@@ -23,26 +23,14 @@ class Seen:
     ops: frozenset[str] = frozenset()
 
 
-def newest_shapes(
-    parts: Iterable[tuple[Relation, Part]], looked: Mapping[int, tuple[Lsn, Relation]]
-) -> dict[int, Seen]:
-    """By table. `parts` come in the order of the shapes' timeline, so that a table's last one has the newest.
-
-    `looked` are shapes seen in the source's catalog, and where; they count if no change came after them.
-    """
-    found: dict[int, Seen] = {}
-    last: dict[int, Lsn] = {}
+def newest_shapes(parts: Iterable[tuple[Relation, Part]], versions: Iterable[Relation]) -> dict[int, Seen]:
+    """By table. `versions` are all that count, in the order of the timeline, so that a table's last is its newest."""
+    found = {relation.oid: Seen(relation) for relation in versions}
     for relation, part in parts:
-        seen = found.get(relation.oid, Seen(relation))
+        seen = found[relation.oid]
         versions = seen.versions if relation in seen.versions else (*seen.versions, relation)
-        found[relation.oid] = Seen(
-            relation, versions, seen.rows + part.rows, seen.bytes + part.bytes, seen.ops | frozenset(part.ops)
-        )
-        last[relation.oid] = max(last.get(relation.oid, part.last_lsn), part.last_lsn)
-    for oid, (lsn, relation) in looked.items():
-        seen = found.get(oid, Seen(relation))
-        if oid not in last or lsn > last[oid]:
-            found[oid] = replace(seen, newest=relation)
+        rows, size, ops = seen.rows + part.rows, seen.bytes + part.bytes, seen.ops | frozenset(part.ops)
+        found[relation.oid] = Seen(seen.newest, versions, rows, size, ops)
     return found
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
-from dataclasses import astuple, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, replace
 from typing import Any, Literal
 
-from headwater.change import BaseType, Column, Lsn, Relation, TableName
+from headwater.change import BaseType, Column, Facts, Lsn, Relation, TableName
 from headwater.state import State
 
-__all__ = ["Shapes"]
+__all__ = ["Seen", "Shapes"]
 
+# How a version was found: a row's message told it, an event trigger reported it, or a look at the catalog has found it.
+Seen = Literal["rows", "ddl", "catalog"]
 _COLUMNS = "lsn, id, oid, namespace, name, identity, columns"
 
 
@@ -31,16 +33,16 @@ class Shapes:
             self._newest = None
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
-        """The newest version of a table that is known, as of a commit at `upto` if told, and since when."""
+        """The newest version of a table, and since when; with `upto`, before the transaction that commits there."""
         with self._lock:
             newest = self._loaded().get(oid)
-        if newest is None or upto is None or newest[0] <= upto:
+        if newest is None or upto is None or newest[0] < upto:
             return newest
-        # What comes was read before and not registered: what was told after it is here already.
+        # Else what comes was read before and not registered: what was found in it, and after it, is here already.
         rows = self._state.query(
-            f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s AND lsn <= %s"
-            " ORDER BY lsn DESC, id DESC LIMIT 1",
-            (self._group, oid, upto),
+            f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s"
+            " AND (lsn < %s OR lsn = %s AND seen = 'catalog') ORDER BY lsn DESC, id DESC LIMIT 1",
+            (self._group, oid, upto, upto),
         )
         return _version(rows[0]) if rows else None
 
@@ -54,13 +56,30 @@ class Shapes:
             self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
         return self._newest
 
-    def version(self, relation: Relation, lsn: Lsn, seen: Literal["stream", "catalog"]) -> Relation:
-        """The relation with its version id: the one in force at `lsn` if it is that, else a new one."""
+    def version(self, relation: Relation, lsn: Lsn, before: Relation | None, seen: Seen) -> Relation:
+        """The relation with its version id: `before` if it is that, else a new one.
+
+        What is read again, because it could not be registered, has the versions that it had.
+        """
         with self._lock:
-            known = self.newest(relation.oid, lsn)
-            if known is not None and replace(relation, id=known[1].id) == known[1]:
-                return self._still(*known, relation.filenode)
+            for known in (before, *self._read_before(relation.oid, lsn, before)):
+                if known is not None and replace(relation, id=known.id) == known:
+                    return self._still(known, relation)
             return self.add(replace(relation, id=self.reserve()), lsn, seen)
+
+    def _read_before(self, oid: int, lsn: Lsn, before: Relation | None) -> list[Relation]:
+        """The versions that the transaction at `lsn` was found to have when it was read before, after that one."""
+        newest = self._loaded().get(oid)
+        if newest is None or newest[0] < lsn or (before is not None and newest[1].id == before.id):
+            return []
+        rows = self._state.query(
+            f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s AND lsn = %s"
+            " AND seen <> 'catalog' ORDER BY id",
+            (self._group, oid, lsn),
+        )
+        found = [each for _, each in map(_version, rows)]
+        ids = [each.id for each in found]
+        return found[ids.index(before.id) + 1 :] if before is not None and before.id in ids else found
 
     def look(self, relation: Relation) -> Relation:
         """The relation as the catalog shows it, from the log's end on: a new version if it differs from the newest.
@@ -74,7 +93,8 @@ class Shapes:
                         "SELECT captured_lsn FROM headwater.groups WHERE name = %s FOR UPDATE", (self._group,)
                     ).fetchone()
                     assert row is not None
-                    return self.version(relation, row[0], "catalog")
+                    newest = self.newest(relation.oid)
+                    return self.version(relation, row[0], newest and newest[1], "catalog")
             except BaseException:
                 self.forget()
                 raise
@@ -84,31 +104,39 @@ class Shapes:
         query = "SELECT nextval(pg_get_serial_sequence('headwater.relations', 'id'))"
         return int(self._state.query(query)[0][0])
 
-    def add(self, relation: Relation, lsn: Lsn, seen: Literal["stream", "catalog"]) -> Relation:
+    def add(self, relation: Relation, lsn: Lsn, seen: Seen) -> Relation:
         """A new version, under the id that it has."""
-        shape = _json(relation)
         with self._lock:
             newest = self._loaded()
             with self._state.transaction() as connection:
                 connection.execute(
                     f"INSERT INTO headwater.relations (group_name, seen, {_COLUMNS}) OVERRIDING SYSTEM VALUE"
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                    (self._group, seen, lsn, relation.id, relation.oid, *relation.table, relation.identity, shape),
+                    (
+                        self._group,
+                        seen,
+                        lsn,
+                        relation.id,
+                        relation.oid,
+                        *relation.table,
+                        relation.identity,
+                        _json(relation),
+                    ),
                 )
             before = newest.get(relation.oid)
             if before is None or (before[0], before[1].id) < (lsn, relation.id):
                 newest[relation.oid] = lsn, relation
         return relation
 
-    def _still(self, lsn: Lsn, known: Relation, filenode: int) -> Relation:
-        """The same version, in another file perhaps; of one in the past nobody can say any more."""
-        newest = self._loaded()
-        if filenode in (0, known.filenode) or newest[known.oid][1].id != known.id:
+    def _still(self, known: Relation, now: Relation) -> Relation:
+        """The same version, with what the catalog shows of it now; of one in the past nobody can say any more."""
+        lsn, newest = self._loaded()[known.oid]
+        moved = replace(now, id=known.id, reason=known.reason)
+        if newest.id != known.id or _json(moved) == _json(known):
             return known
-        moved = replace(known, filenode=filenode)
         with self._state.transaction() as connection:
             connection.execute("UPDATE headwater.relations SET columns = %s WHERE id = %s", (_json(moved), moved.id))
-        newest[moved.oid] = lsn, moved
+        self._loaded()[known.oid] = lsn, moved
         return moved
 
     def by_id(self, ids: Iterable[int]) -> dict[int, Relation]:
@@ -118,24 +146,41 @@ class Shapes:
         )
         return {each.id: each for _, each in map(_version, rows)}
 
-    def from_catalog(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
-        """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
+    def defined(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
+        """The newest version of each table that counts without a row, found with after <= lsn < before."""
         rows = self._state.query(
             f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = ANY(%s)"
-            " AND seen = 'catalog' AND lsn >= %s AND lsn < %s ORDER BY oid, lsn DESC, id DESC",
+            " AND seen <> 'rows' AND lsn >= %s AND lsn < %s ORDER BY oid, lsn DESC, id DESC",
             (self._group, sorted(set(oids)), after, before),
         )
         return {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
 
+    def generations(self, positions: Mapping[int, Lsn]) -> dict[int, int]:
+        """The generation that each table has at a position of its own; 0 of one that is not known there."""
+        rows = self._state.query(
+            "SELECT DISTINCT ON (r.oid) r.oid, r.columns ->> 'generation' FROM headwater.relations r"
+            " JOIN unnest(%s::bigint[], %s::pg_lsn[]) at(oid, lsn) ON at.oid = r.oid AND r.lsn < at.lsn"
+            " WHERE r.group_name = %s ORDER BY r.oid, r.lsn DESC, r.id DESC",
+            (list(positions), list(positions.values()), self._group),
+        )
+        return {oid: int(generation) for oid, generation in rows}
+
 
 def _json(relation: Relation) -> str:
-    return json.dumps({"filenode": relation.filenode, "columns": [astuple(each) for each in relation.columns]})
+    facts = asdict(relation.facts) | {"generation": relation.generation, "reason": relation.reason}
+    return json.dumps(facts | {"columns": [astuple(each) for each in relation.columns]})
 
 
 def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
-    lsn, id, oid, namespace, name, identity, shape = row
-    columns = tuple(_column(*each) for each in shape["columns"])
-    return lsn, Relation(id, oid, TableName(namespace, name), identity, columns, shape["filenode"])
+    lsn, id, oid, namespace, name, identity, kept = row
+    columns = tuple(_column(*each) for each in kept["columns"])
+    facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"])
+    table = TableName(namespace, name)
+    return lsn, Relation(id, oid, table, identity, columns, facts, kept["generation"], kept["reason"])
+
+
+def _by_number(kept: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(number): value for number, value in kept.items()}
 
 
 def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:

@@ -19,7 +19,7 @@ from headwater.log import segment
 from headwater.log.folder import Folder, place
 from headwater.log.index import Index, Indexed, Written
 from headwater.log.segment import Part
-from headwater.log.shapes import Shapes
+from headwater.log.shapes import Seen, Shapes
 from headwater.state import State
 
 __all__ = ["Batch", "Log", "SegmentRef"]
@@ -121,31 +121,47 @@ class Log:
         """Give up what was staged and not registered: its files are orphans from now on."""
         self._shapes.forget()
 
-    def relation(self, relation: Relation, lsn: Lsn, id: int | None = None) -> Relation:
-        """The relation with its version id, as a transaction that committed at `lsn` has it.
+    def relation(
+        self,
+        relation: Relation,
+        lsn: Lsn,
+        before: Relation | None = None,
+        id: int | None = None,
+        *,
+        defined: bool = False,
+    ) -> Relation:
+        """The relation with its version id, as it follows on `before` in a transaction that commits at `lsn`.
 
-        A new version only if it differs from the one in force at `lsn`, or with an id of `reserve`: so what is read
-        again, because it could not be registered, has the versions that it had.
+        With an id of `reserve` it is a new version in any case. `defined`: it counts also without a row.
         """
+        seen: Seen = "ddl" if defined else "rows"
         if id is not None:
-            return self._shapes.add(replace(relation, id=id), lsn, "stream")
-        return self._shapes.version(relation, lsn, "stream")
+            return self._shapes.add(replace(relation, id=id), lsn, seen)
+        return self._shapes.version(relation, lsn, before, seen)
+
+    def distrust(self) -> None:
+        """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
+        self._state.note_ddl(self.group, None, None)
 
     def reserve(self) -> int:
         """An id for a relation version that is to come."""
         return self._shapes.reserve()
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
-        """The newest relation version of a table (as of a commit at `upto`), and since when; None if there is none."""
+        """The newest version of a table, and since when; with `upto`, before the transaction that commits there."""
         return self._shapes.newest(oid, upto)
 
     def add_shape(self, relation: Relation) -> Relation:
         """A table's shape as the catalog has it, known from the log's end on; a new version if it is one."""
         return self._shapes.look(relation)
 
-    def shapes(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
-        """The newest shape of each table that was seen in the catalog with after <= lsn < before."""
-        return self._shapes.from_catalog(oids, after, before)
+    def defined(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
+        """The newest version of each table that counts without a row, and where, with after <= lsn < before."""
+        return self._shapes.defined(oids, after, before)
+
+    def generations(self, positions: Mapping[int, Lsn]) -> dict[int, int]:
+        """The generation that each table has at a position of its own; 0 of one that is not known there."""
+        return self._shapes.generations(positions)
 
     def truncated(self, oid: int, since: Lsn) -> set[int]:
         """The transactions (where it is known, subtransactions) that truncated the table since then, and maybe earlier.

@@ -24,41 +24,33 @@ __all__ = ["Shape", "fields_of", "followed"]
 class Shape:
     """Which lake column mirrors which source column: field ids by attribute number; kept in the lake itself.
 
-    `types` are the source's own (OID and modifier), `filenode` the file its rows were in: another one if they were
-    written anew, by a statement that sends no changes.
+    `types` are the source's own (OID and modifier).
     """
 
     fields: dict[int, int]
     types: dict[int, tuple[int, int]] = made(default_factory=dict)
-    filenode: int = 0
     key: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, relation: Relation, fields: dict[int, int]) -> Shape:
         types = {column.attnum: (column.type_oid, column.typmod) for column in relation.columns}
-        return cls(fields, types, relation.filenode, relation.key_attnums)
+        return cls(fields, types, relation.key_attnums)
 
     @classmethod
     def parse(cls, text: str) -> Shape:
         kept = json.loads(text)
         types = {int(attnum): (oid, typmod) for attnum, (oid, typmod) in kept["types"].items()}
         fields = {int(attnum): id_ for attnum, id_ in kept["fields"].items()}
-        return cls(fields, types, kept["filenode"], frozenset(kept["key"]))
+        return cls(fields, types, frozenset(kept["key"]))
 
     def __str__(self) -> str:
-        key = sorted(self.key)
-        return json.dumps({"fields": self.fields, "types": self.types, "filenode": self.filenode, "key": key})
+        return json.dumps({"fields": self.fields, "types": self.types, "key": sorted(self.key)})
 
     def same_key(self, relation: Relation) -> bool:
         """Whether rows are still told apart by the same columns; without a key, by all of them and as they were."""
         if self.key or relation.key_attnums or relation.identity != "f":
             return self.key == relation.key_attnums
         return self.types == Shape.of(relation, {}).types
-
-    def rewritten(self, relation: Relation, column: Column) -> bool:
-        """Whether the column has another type, and all rows were written anew since: in it, perhaps as other values."""
-        other = self.types.get(column.attnum) != (column.type_oid, column.typmod)
-        return other and (relation.filenode == 0 or relation.filenode != self.filenode)
 
 
 def fields_of(relation: Relation, kinds: dict[str, LakeType], *, with_history: bool) -> tuple[tuple[Field, ...], Shape]:
@@ -84,11 +76,8 @@ def followed(
     fields = [field for field in table.columns if field.id not in ours]
     kept: dict[int, int] = {}
     for column in relation.columns:
-        if column.attnum == 0:
-            raise CannotFollow(f"{relation.table} was altered several times before it could be looked at")
         if column.attnum in shape.fields:
-            rewritten = shape.rewritten(relation, column)
-            field = _changed(relation, column, have[shape.fields[column.attnum]], kinds[column.name], rewritten)
+            field = _changed(relation, column, have[shape.fields[column.attnum]], kinds[column.name])
         else:
             (field,) = numbered((_added(relation, column, kinds[column.name]),), next_id)
             next_id += _size(field)
@@ -103,18 +92,15 @@ def _field(name: str, kind: LakeType) -> Field:
     return Field(0, name, kind.ducklake, children=children)
 
 
-def _changed(relation: Relation, column: Column, field: Field, kind: LakeType, rewritten: bool) -> Field:
+def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -> Field:
     want = _field(column.name, kind)
     if _same(field, want):
-        if rewritten:  # timestamp(6) to timestamp(0), char(5) to char(9): the lake's type is the same, the values not
-            raise CannotFollow(f"{relation.table} column {column.name!r} became {kind.pg}, its rows were rewritten")
-    else:
-        if want.children or field.children or not promotable(field.type, want.type):
-            raise CannotFollow(
-                f"{relation.table} column {column.name!r} became {kind.pg}: {field.type} cannot be read as {want.type}"
-            )
-        return replace(field, name=column.name, type=want.type)
-    return replace(field, name=column.name)
+        return replace(field, name=column.name)
+    if want.children or field.children or not promotable(field.type, want.type):
+        raise CannotFollow(
+            f"{relation.table} column {column.name!r} became {kind.pg}: {field.type} cannot be read as {want.type}"
+        )
+    return replace(field, name=column.name, type=want.type)
 
 
 def _same(one: Field, other: Field) -> bool:

@@ -20,7 +20,9 @@ MIGRATIONS = (
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
-        watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, labels) is known up to here
+        ddl_marks text, -- what marks the event triggers that report schema changes; null: they are not all there
+        ddl_lsn pg_lsn, -- from here on they have reported every one
+        watched_lsn pg_lsn, -- what the catalog shows without data (columns, partitions) is known up to here
         snapshot_id bigint,
         delivered_at timestamptz,
         capture_error text,
@@ -54,7 +56,6 @@ MIGRATIONS = (
         resync_lsn pg_lsn NOT NULL DEFAULT '0/0', -- a copy that shows an earlier position does not do
         partitions jsonb, -- of a partitioned table: what was below it at the last look
         published text, -- what marks its place in the publication, as `run` left it
-        spellings jsonb NOT NULL DEFAULT '{}', -- of its enums and composite types, at the last look
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)
     );
@@ -66,8 +67,8 @@ MIGRATIONS = (
         name text NOT NULL,
         identity text NOT NULL,
         columns jsonb NOT NULL,
-        lsn pg_lsn NOT NULL, -- of the first commit that has this shape, or where it was seen in the catalog
-        seen text NOT NULL DEFAULT 'stream' CHECK (seen IN ('stream', 'catalog')),
+        lsn pg_lsn NOT NULL, -- of the first commit that has this version, or where a look at the catalog found it
+        seen text NOT NULL CHECK (seen IN ('rows', 'ddl', 'catalog')), -- a row's message, an event trigger, a look
         created_at timestamptz NOT NULL DEFAULT now()
     );
     CREATE INDEX ON headwater.relations (group_name, oid, lsn, id);

@@ -27,6 +27,8 @@ class GroupRow:
     confirmed_lsn: Lsn | None  # recorded before the slot is told
     delivered_lsn: Lsn | None  # copy of the lake's position, for display
     trimmed_lsn: Lsn | None  # where the log begins: segments below are deleted, or never were
+    ddl_marks: str | None  # what marks the event triggers that report schema changes; None: they are not all there
+    ddl_lsn: Lsn | None  # from here on they have reported every one
     watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
     snapshot_id: int | None
     delivered_at: datetime | None  # when that snapshot was noted

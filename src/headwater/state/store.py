@@ -26,8 +26,8 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error, updated_at"
-    " FROM headwater.groups"
+    " trimmed_lsn, ddl_marks, ddl_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error,"
+    " updated_at FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
@@ -220,24 +220,6 @@ class State:
             for oid, kept in rows
         }
 
-    def spellings(self, group: str) -> dict[int, dict[int, list[str]]]:
-        """What each table's types looked like, as `note_spellings` has it."""
-        rows = self.query(
-            "SELECT source_oid, spellings FROM headwater.tables WHERE group_name = %s AND spellings <> '{}'", (group,)
-        )
-        return {oid: {int(type_): words for type_, words in kept.items()} for oid, kept in rows}
-
-    def note_spellings(self, group: str, found: Mapping[int, Mapping[int, list[str]]]) -> None:
-        """Keep what a look at the source's catalog has seen, by table and type."""
-
-        def work(connection: Connection) -> None:
-            connection.cursor().executemany(
-                "UPDATE headwater.tables SET spellings = %s WHERE group_name = %s AND source_oid = %s",
-                [(Jsonb(dict(each)), group, oid) for oid, each in found.items()],
-            )
-
-        self._session.run(work)
-
     def note_published(self, group: str, found: Mapping[int, str]) -> None:
         """Keep what marks each table's place in the publication."""
 
@@ -262,6 +244,14 @@ class State:
             )
 
         self._session.run(work)
+
+    def note_ddl(self, group: str, marks: str | None, lsn: Lsn | None) -> None:
+        """Note what marks the event triggers, and from where on they report every schema change, if they do."""
+        self._write(
+            "UPDATE headwater.groups SET ddl_marks = %(marks)s, ddl_lsn = %(lsn)s WHERE name = %(group)s"
+            " AND (ddl_marks, ddl_lsn) IS DISTINCT FROM (%(marks)s::text, %(lsn)s::pg_lsn)",
+            {"marks": marks, "lsn": lsn, "group": group},
+        )
 
     def note_watched(self, group: str, lsn: Lsn) -> None:
         """What the catalog has shown up to there is dealt with. Written only if somebody waits for it."""

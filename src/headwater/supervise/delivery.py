@@ -36,7 +36,7 @@ _STAGED = """
                       WHERE group_name = %(group)s AND reached_snapshot IS NULL AND expires_at > now())
            OR EXISTS (SELECT FROM headwater.relations r JOIN headwater.groups g ON g.name = r.group_name
                       JOIN headwater.tables t ON t.group_name = r.group_name AND t.source_oid = r.oid
-                      WHERE r.group_name = %(group)s AND r.seen = 'catalog' AND t.state = 'STREAMING'
+                      WHERE r.group_name = %(group)s AND r.seen <> 'rows' AND t.state = 'STREAMING'
                       AND r.lsn >= t.position AND r.lsn < g.captured_lsn)
     FROM headwater.segments AS segment
     WHERE segment.group_name = %(group)s AND segment.last_lsn >= (

@@ -99,7 +99,7 @@ def _shape_waits(state: State, group: str) -> bool:
     """Has a look at the catalog found a table's new shape that the lake does not have yet?"""
     rows = state.query(
         "SELECT EXISTS (SELECT FROM headwater.relations r JOIN headwater.tables t ON t.group_name = r.group_name"
-        " AND t.source_oid = r.oid WHERE r.group_name = %s AND r.seen = 'catalog' AND t.state = 'STREAMING'"
+        " AND t.source_oid = r.oid WHERE r.group_name = %s AND r.seen <> 'rows' AND t.state = 'STREAMING'"
         " AND r.lsn >= t.position)",
         (group,),
     )
