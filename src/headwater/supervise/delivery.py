@@ -17,6 +17,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, He
 from headwater.logs import redact
 from headwater.spark import session, warm_up
 from headwater.state import Lock
+from headwater.state.processes import announced
 from headwater.supervise.opening import mirroring, open_state, when_free
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
@@ -106,7 +107,10 @@ class _Group(threading.Thread):
         ):
             if lock is None:
                 return
-            with closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m:
+            with (
+                announced(state, self._group, "delivery", lock),
+                closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
+            ):
                 state.record_error(self._group, "delivery", None)
                 self._deliver_until_told(m, lock)
                 self._drain(m)
