@@ -90,7 +90,7 @@ def test_the_numbers_follow_a_table_through_its_life(shop: Mirror) -> None:
     }
     (group,) = before.groups
     assert (group.name, group.lake, group.delivered_lsn, group.snapshot_id) == ("g", "main", None, None)
-    assert [each.lag_seconds for each in group.tables] == [None, None]
+    assert [group.lag_seconds, *(each.lag_seconds for each in group.tables)] == [None, None, None]
 
     flow.copy(shop.m)
     copied = tables(asked(shop))
@@ -207,6 +207,9 @@ def test_the_group_tells_its_own_trouble_and_a_slot_that_is_gone(shop: Mirror) -
     (group,) = asked(shop).groups
     assert (group.slot_active, group.wal_bytes) == (None, None)
     assert "group 'g': its slot 'headwater_g' is gone" in asked(shop).problems
+    # Whether anything waits cannot be read any more: then it is as old as it can be.
+    before = the(shop).lag_seconds or 0
+    assert 0 < before < (the(shop).lag_seconds or 0)
 
 
 def test_json_and_text_say_the_same(shop: Mirror, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,6 +331,18 @@ def test_the_lag_is_true_while_nothing_runs(shop: Mirror) -> None:
     shop.capture()
     shop.sync()
     assert the(shop).lag_bytes == the(shop).lag_seconds == 0
+
+
+def test_what_the_log_has_and_the_slot_was_not_told_is_not_behind(shop: Mirror) -> None:
+    shop.start()
+    shop.sync()
+    shop.stop_capture()
+    shop.execute("INSERT INTO orders VALUES (200, now())")
+    assert (the(shop).capture.lag_seconds or 0) > 0
+    shop.execute("UPDATE headwater.groups SET captured_lsn = pg_current_wal_insert_lsn()")  # as before a kill -9
+    assert (the(shop).capture.lag_bytes, the(shop).capture.lag_seconds) == (0, 0)
+    shop.execute("INSERT INTO orders VALUES (201, now())")
+    assert (the(shop).capture.lag_seconds or 0) > 0
 
 
 def test_what_is_staged_is_as_old_as_its_oldest_commit(shop: Mirror) -> None:
@@ -514,6 +529,14 @@ def test_ordinary_tables_fit_into_80_columns(capsys: pytest.CaptureFixture[str])
         "",
     ]
     assert max(map(len, shown(group, capsys).splitlines())) <= 80
+
+
+def test_before_the_first_snapshot_there_is_no_lag_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    copied = a_table("public.orders", state="SNAPSHOT", rows=1, copied_rows=1, position=None)
+    group = replace(SHOWN, lag_bytes=None, lag_seconds=None, snapshot_id=None, delivered_lsn=None, tables=(copied,))
+    text = shown(group, capsys)
+    assert text.startswith("group shop → lake main: RUNNING, no snapshot yet\n")
+    assert "\npublic.orders: copied 1 row\n" in text
 
 
 def test_what_is_not_ordinary_gets_a_column(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,8 @@ class _Asked:
         capture = _part(runs.get("capture"), captured, row.capture_error, supervised=watched)
         delivery = _part(runs.get("delivery"), delivered, row.delivery_error, supervised=watched)
         slot = self.view.slots.get(row.slot) if self.view else None
-        lag = captured.then(delivered)
+        tables = self.state.tables(name)
+        lag = captured.then(delivered) if any(map(_followed, tables)) else UNKNOWN
         return GroupStatus(
             name=name,
             lake=lake,
@@ -203,14 +204,16 @@ class _Asked:
             capture=capture,
             delivery=delivery,
             error=row.error,
-            tables=tuple(
-                _table(each, lake, captured.then(behind.get(each.oid, NONE))) for each in self.state.tables(name)
-            ),
+            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE))) for each in tables),
         )
 
 
 def _is_well(process: Process | None) -> bool:
     return process is not None and process.running and (process.heartbeat_seconds or 0.0) <= STALE_SECONDS
+
+
+def _followed(row: TableRow) -> bool:
+    return row.position is not None and row.state != "PAUSED"
 
 
 def _part(process: Process | None, lag: Lag, error: str | None, *, supervised: bool) -> PartStatus:
@@ -231,7 +234,7 @@ def _part(process: Process | None, lag: Lag, error: str | None, *, supervised: b
 
 
 def _table(row: TableRow, lake: str, lag: Lag) -> TableStatus:
-    followed = row.position is not None and row.state != "PAUSED"
+    lag = lag if _followed(row) else UNKNOWN
     return TableStatus(
         group=row.group,
         table=str(row.source),
@@ -245,8 +248,8 @@ def _table(row: TableRow, lake: str, lag: Lag) -> TableStatus:
         copied_rows=row.copied_rows,
         copy_total=row.copy_total,
         position=_text(row.position),
-        lag_bytes=lag.bytes if followed else None,
-        lag_seconds=lag.seconds if followed else None,
+        lag_bytes=lag.bytes,
+        lag_seconds=lag.seconds,
         mode=row.options.mode,
         quarantined=row.quarantined,
         resync=row.resync,

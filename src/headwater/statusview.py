@@ -91,8 +91,9 @@ def _lines(status: Status) -> Iterator[str]:
 
 
 def _headline(group: GroupStatus) -> str:
-    snapshot = f"snapshot {group.snapshot_id} at {group.delivered_lsn}" if group.snapshot_id else "no snapshot yet"
-    return f"group {group.name} → lake {group.lake}: {group.state}, {_lag(group)}, {snapshot}"
+    begun = group.snapshot_id is not None
+    how_far = f"{_lag(group)}, snapshot {group.snapshot_id} at {group.delivered_lsn}" if begun else "no snapshot yet"
+    return f"group {group.name} → lake {group.lake}: {group.state}, {how_far}"
 
 
 def _lag(of: GroupStatus | TableStatus) -> str:
@@ -157,8 +158,8 @@ def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
         yield f"is copied again: {table.resync}"
     if table.state == "SNAPSHOT":
-        total = f" of about {table.copy_total:,}" if table.copy_total else ""
-        yield f"copied {table.copied_rows:,}{total} rows"
+        about = f"{table.copied_rows:,} of about {table.copy_total:,} rows" if table.copy_total else None
+        yield f"copied {about or _counted(table.copied_rows, 'row')}"
     elif table.error:
         again = f" (tried again at {table.retry_at:%H:%M:%S}; {_lag(table)})" if table.retry_at else ""
         yield f"ERROR: {table.error}{again}"

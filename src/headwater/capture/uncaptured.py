@@ -10,6 +10,7 @@ import psycopg
 
 from headwater.capture import pgoutput
 from headwater.change import Lsn
+from headwater.errors import Unreachable
 from headwater.state.connect import Connection, connect
 
 __all__ = ["Unknown", "oldest_uncaptured"]
@@ -34,7 +35,7 @@ def oldest_uncaptured(source_url: str, slot: str, publication: str, captured: Ls
                 raise Unknown("the server's pgoutput sends transactions that have no changes for us, too")
             connection.execute(f"SET statement_timeout = {_MILLISECONDS}")
             return _peeked(connection, slot, publication, captured)
-    except psycopg.Error as exc:
+    except (psycopg.Error, Unreachable) as exc:
         raise Unknown(str(exc)) from exc
 
 

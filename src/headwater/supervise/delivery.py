@@ -149,7 +149,7 @@ class _Group(threading.Thread):
         if done.landed:
             landed = done.landed.values()
             logger.info(
-                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d tables, %.2f s)",
+                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d table%s, %.2f s)",
                 self._group,
                 done.snapshot_id,
                 done.position,
@@ -157,6 +157,7 @@ class _Group(threading.Thread):
                 sum(each.updated for each in landed),
                 sum(each.deleted for each in landed),
                 len(landed),
+                "" if len(landed) == 1 else "s",
                 time.monotonic() - begun,
             )
         return done
