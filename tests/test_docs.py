@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -15,6 +17,7 @@ from headwater.config import Config
 from headwater.ducklake.evolution import promotable
 from headwater.failpoints import FAILPOINTS
 from headwater.state.rows import TableState
+from headwater.status import GroupStatus, PartStatus, Status, TableStatus
 from headwater.types import lake_type
 
 ROOT = Path(__file__).parents[1]
@@ -116,6 +119,22 @@ def test_every_column_of_the_quarantine_is_explained() -> None:
     text = DOCS["operations.md"].split("### Quarantine")[1].split("\n## ")[0]
     assert [name for name, *_ in quarantine.FIELDS if f"`{name}`" not in text] == []
     assert f"`{quarantine.NAME}`" in text
+
+
+def test_every_field_of_the_status_is_explained() -> None:
+    fields = {
+        "field": {"healthy", "problems", *_fields(Status)},
+        "field of a group": _fields(GroupStatus),
+        "field of `capture` and `delivery`": _fields(PartStatus),
+        "field of a table": _fields(TableStatus),
+    }
+    for heading, names in fields.items():
+        rows = _table_under("operations.md", f"| {heading} | meaning |")
+        assert {name for cells in rows for name in re.findall(r"`(\w+)`", cells[0])} == names
+
+
+def _fields(kind: type[Any]) -> set[str]:
+    return {each.name for each in dataclasses.fields(kind)}
 
 
 def test_every_failpoint_is_hit_somewhere() -> None:

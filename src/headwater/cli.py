@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from headwater import __version__, render
 from headwater.config import DEFAULT_FILE, Config
+from headwater.configvalues import duration
 from headwater.errors import CheckFailed, HeadwaterError
 from headwater.logs import configure, redact
 
@@ -77,6 +79,16 @@ def _leaves(group: ExceptionGroup[HeadwaterError]) -> Iterable[HeadwaterError]:
             yield from _leaves(each)
         else:
             yield each
+
+
+class _Duration(click.ParamType[timedelta]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            return duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -214,19 +226,30 @@ def _deliver(session: Session, all_needed: bool) -> None:
 @cli.command()
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="One object; with --watch, one a line.")
+@click.option("--check", "checked", is_flag=True, help="Exit 1 unless all is well, 3 if the source is unreachable.")
+@click.option(
+    "--max-lag", type=_Duration(), metavar="DURATION", help="With --check: exit 1 also if a lake is further behind."
+)
 @click.pass_obj
-def status(session: Session, watch: bool, as_json: bool) -> None:
-    """Show every group and table: its state, how far it is, and what keeps it.
+def status(session: Session, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None) -> None:
+    """Show every group and table: what runs, how far it is, and what keeps it.
 
-    Exits 1 if a table is ERRORED or a group cannot go on.
+    Exits 0 if that could be shown. For monitoring there is --check: all is well if every group is RUNNING, without an
+    error, and no table is ERRORED.
+
+    \b
+      headwater status --watch
+      headwater status --check --max-lag 30s
     """
     from headwater.status import open_status
     from headwater.statusview import show
 
+    if max_lag is not None and not checked:
+        raise click.UsageError("--max-lag needs --check")
     with open_status(session.config()) as ask:
-        healthy = show(ask, as_json=as_json, watch=watch)
-    if not healthy:
-        sys.exit(1)
+        found = show(ask, as_json=as_json, watch=watch)
+    if checked:
+        found.check(max_lag)
 
 
 @cli.command()

@@ -38,6 +38,7 @@ __all__ = [
     "PostgresUrl",
     "SourceTable",
     "Text",
+    "duration",
     "url_secrets",
 ]
 
@@ -46,16 +47,17 @@ _LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
-def _duration(value: object) -> timedelta:
+def duration(value: object) -> timedelta:
+    """A length of time as people write it; ValueError if it is none."""
     if isinstance(value, timedelta):
         return value
     match = _DURATION.fullmatch(str(value).strip())
     if match is None:
         raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
-    duration = timedelta(**{_UNITS[match[2]]: float(match[1])})
-    if not duration:
+    length = timedelta(**{_UNITS[match[2]]: float(match[1])})
+    if not length:
         raise ValueError(f"a duration must be longer than nothing: {shown(value)}")
-    return duration
+    return length
 
 
 def _postgres_url(url: str) -> str:
@@ -163,7 +165,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$
 GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]  # it is part of the slot's name
 Duration = Annotated[
     timedelta,
-    PlainValidator(_duration),
+    PlainValidator(duration),
     PlainSerializer(lambda duration: f"{duration.total_seconds():g}s"),
     WithJsonSchema({"type": "string", "examples": ["500ms", "2s", "1m"]}),
 ]

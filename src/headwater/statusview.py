@@ -4,118 +4,183 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from headwater import render
-from headwater.status import GroupStatus, Status, TableStatus
+from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
 
-__all__ = ["json_of", "show"]
+__all__ = ["coloured", "json_of", "show"]
 
-_NUMBERS = ("rows", "inserted", "updated", "deleted", "quarantined")
-_TABLE = ("table", "state", *_NUMBERS, "position", "lake table", "note")
-_STYLES = {"STREAMING": "green", "ERRORED": "bold red", "PAUSED": "yellow"}
+_STYLES = {
+    "RUNNING": "green",
+    "STREAMING": "green",
+    "STARTING": "yellow",
+    "PAUSED": "yellow",
+    "STOPPED": "bold red",
+    "ERRORED": "bold red",
+    "ERROR": "bold red",
+}
 
 
-def show(ask: Callable[[], Status], *, as_json: bool, watch: bool) -> bool:
-    """Print the status; with `watch` every second until interrupted. Whether everything was well, the last time."""
+def show(ask: Callable[[], Status], *, as_json: bool, watch: bool) -> Status:
+    """Print the status; with `watch` every second until interrupted. Returns the last one."""
     console = Console()
     now = ask()
     if watch and console.is_terminal and not as_json:
-        with Live(_rendered(now), console=console, auto_refresh=False) as live:
+        with Live(coloured(now), console=console, auto_refresh=False) as live:
             try:
                 while True:
                     time.sleep(1)
                     now = ask()
-                    live.update(_rendered(now), refresh=True)
+                    live.update(coloured(now), refresh=True)
             except KeyboardInterrupt:
-                return now.healthy
+                return now
     while True:
         if as_json:
             click.echo(json_of(now, indent=None if watch else 2))
         else:
             _print(now, console)
         if not watch:
-            return now.healthy
+            return now
         try:
             time.sleep(1)
         except KeyboardInterrupt:
-            return now.healthy
+            return now
         now = ask()
 
 
 def json_of(status: Status, indent: int | None = 2) -> str:
-    return json.dumps(asdict(status) | {"healthy": status.healthy}, default=str, indent=indent)
+    whole = {"healthy": status.healthy, "problems": status.problems} | asdict(status)
+    return json.dumps(whole, default=str, ensure_ascii=False, indent=indent)
 
 
 def _print(status: Status, console: Console) -> None:
     if console.is_terminal:
-        console.print(_rendered(status))
-        return
+        console.print(coloured(status), soft_wrap=True)
+    else:
+        print("\n".join(_lines(status)), file=console.file)
+
+
+def coloured(status: Status) -> Text:
+    """As a terminal shows it."""
+    text = Text("\n".join(_lines(status)))
+    for word, style in _STYLES.items():
+        text.highlight_regex(rf"\b{word}\b", style)
+    return text
+
+
+def _lines(status: Status) -> Iterator[str]:
+    if status.source_error:
+        yield f"ERROR: the source is unreachable: {status.source_error}"
     for group in status.groups:
-        print(_headline(group), file=console.file)
+        yield _headline(group)
+        yield f"  capture {_part(group.capture)}{_slot(group, known=status.source_error is None)}"
+        yield f"  delivery {_part(group.delivery)}{_staged(group)}"
+        yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
         if group.tables:
-            print(render.as_text(_TABLE, _rows(group)), file=console.file)
-    for each in status.leftovers:
-        print(each, file=console.file)
-
-
-def _rendered(status: Status) -> RenderableType:
-    parts: list[RenderableType] = []
-    for group in status.groups:
-        table = Table(title=_headline(group), title_justify="left", title_style="")
-        for column in _TABLE:
-            table.add_column(column, justify="right" if column in _NUMBERS else "left")
-        for row in _rows(group):
-            table.add_row(*(Text(str(cell), style=_STYLES.get(str(cell), "")) for cell in row))
-        parts.append(table)
-    parts += [Text(str(each), style="yellow") for each in status.leftovers]
-    return Group(*parts) if parts else Text("no group has run yet")
+            yield ""
+            yield from _aligned(_columns(group))
+        yield from (f"{each.table}: {note}" for each in group.tables for note in _notes(each))
+        yield ""
+    yield from map(str, status.leftovers)
 
 
 def _headline(group: GroupStatus) -> str:
-    slot = {True: "read", False: "not being read", None: "MISSING"}[group.slot_active]
-    parts = [
-        f"group {group.name} → lake {group.lake}",
-        f"snapshot {group.snapshot_id} is the source at {group.delivered_lsn}",
-        f"slot {slot}, {_size(group.capture_lag_bytes)} of WAL behind",
-        f"{group.staged_rows} changes staged, the oldest for {group.lag_seconds:.1f} s",
-    ]
-    return "; ".join(parts) + (f"\nERROR: {group.error}" if group.error else "")
+    begun = group.snapshot_id is not None
+    how_far = f"{_lag(group)}, snapshot {group.snapshot_id} at {group.delivered_lsn}" if begun else "no snapshot yet"
+    return f"group {group.name} → lake {group.lake}: {group.state}, {how_far}"
 
 
-def _rows(group: GroupStatus) -> list[tuple[Any, ...]]:
-    rows = []
-    for table in group.tables:
-        counts = (table.rows, table.inserted, table.updated, table.deleted, table.quarantined)
-        rows.append((table.table, table.state, *counts, table.position or "", table.lake_table, _note(table)))
-    return rows
+def _lag(of: GroupStatus | TableStatus) -> str:
+    if of.lag_seconds is None or of.lag_bytes is None:
+        return "lag not known"
+    return f"lag {_span(of.lag_seconds)}" + (f" ({_size(of.lag_bytes)})" if of.lag_bytes else "")
 
 
-def _note(table: TableStatus) -> str:
-    notes = []
+def _part(part: PartStatus) -> str:
+    if part.state == "STARTING":
+        return part.state
+    if part.pid is None:
+        return f"{part.state}, has never run"
+    who = f"pid {part.pid} on {part.host}"
+    if part.state == "RUNNING":
+        silent = part.heartbeat_seconds or 0.0
+        return f"{part.state}, {who}" + (f", no heartbeat for {_span(silent)}" if silent > STALE_SECONDS else "")
+    if part.stopped_at is not None:
+        return f"{part.state} since {part.stopped_at:%Y-%m-%d %H:%M:%S}"
+    return f"{part.state}, {who} was killed"
+
+
+def _slot(group: GroupStatus, *, known: bool) -> str:
+    if not known or group.slot is None:
+        return ""
+    if group.slot_active is None:
+        return f"; slot {group.slot} is MISSING"
+    lost = ", which is lost" if group.wal_status == "lost" else ""
+    return f"; slot keeps {_size(group.wal_bytes or 0)} of WAL{lost}"
+
+
+def _staged(group: GroupStatus) -> str:
+    return f"; {_counted(group.staged_rows, 'change')} staged" if group.staged_rows else ""
+
+
+def _columns(group: GroupStatus) -> dict[str, list[str]]:
+    """What is worth a column: not what is empty everywhere, or says the same as another."""
+    tables = group.tables
+    numbers = ("rows", "inserted", "updated", "deleted")
+    columns = {"table": [each.table for each in tables], "state": [each.state for each in tables]}
+    columns |= {name: [f"{getattr(each, name):,}" for each in tables] for name in numbers}
+    if any(each.quarantined for each in tables):
+        columns["quarantined"] = [f"{each.quarantined:,}" for each in tables]
+    if any(each.position not in (None, group.delivered_lsn) for each in tables):
+        columns["position"] = [each.position or "" for each in tables]
+    if any(each.lake_table != each.table for each in tables):
+        columns["lake table"] = [each.lake_table for each in tables]
+    return columns
+
+
+def _aligned(columns: dict[str, list[str]]) -> Iterator[str]:
+    """Numbers to the right, everything else to the left."""
+    padded = []
+    for name, cells in columns.items():
+        width = max(map(len, (name, *cells)))
+        right = all(cell.replace(",", "").lstrip("-").isdigit() for cell in cells)
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (name, "-" * width, *cells)])
+    return ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
+
+
+def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
-        notes.append(f"copied again, because {table.resync}")
+        yield f"is copied again: {table.resync}"
     if table.state == "SNAPSHOT":
-        total = f" of about {table.copy_total}" if table.copy_total else ""
-        notes.append(f"copied {table.copied_rows}{total} rows")
+        about = f"{table.copied_rows:,} of about {table.copy_total:,} rows" if table.copy_total else None
+        yield f"copied {about or _counted(table.copied_rows, 'row')}"
     elif table.error:
-        notes.append(table.error + (f" (tried again at {table.retry_at:%H:%M:%S})" if table.retry_at else ""))
-    return "; ".join(notes)
+        again = f" (tried again at {table.retry_at:%H:%M:%S}; {_lag(table)})" if table.retry_at else ""
+        yield f"ERROR: {table.error}{again}"
 
 
-def _size(size: int | None) -> str:
-    if size is None:
-        return "?"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
+def _size(size: int) -> str:
     for unit in ("B", "kB", "MB"):
         if size < 1024:
-            return f"{size} {unit}"
+            return f"{size:,} {unit}"
         size //= 1024
-    return f"{size} GB"
+    return f"{size:,} GB"

@@ -154,8 +154,8 @@ def test_more_segments_than_a_page_are_all_read(log: Log, state: State) -> None:
     append(log, [100], 101)
     with state.transaction() as connection:
         connection.execute(
-            "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes)"
-            " SELECT 'shop', n::text, l, l, l + 1, 1, 1"
+            "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes,"
+            " first_commit_at, last_commit_at) SELECT 'shop', n::text, l, l, l + 1, 1, 1, now(), now()"
             " FROM generate_series(1, 1200) n, LATERAL (SELECT '0/65'::pg_lsn + n) AS x(l)"
         )
         connection.execute("UPDATE headwater.groups SET captured_lsn = '0/FFFF'")

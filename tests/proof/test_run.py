@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -239,13 +241,13 @@ def test_a_catalog_that_is_away_holds_up_its_own_group_only(live: World) -> None
         try:
             wait_for(lambda: not live.status().healthy, "the trouble is known")
             live.bring("near", 60)
-            code, said = ask(live.file, "status")
+            code, said = ask(live.file, "status", "--check")
         finally:
             live.catalog.start()
     assert code == 1
     assert "ERROR: the catalog postgresql://lake@" in said
     live.caught_up()
-    assert live.status().healthy
+    wait_for(lambda: live.status().healthy, "all is well again")
 
 
 LOCKER = """
@@ -299,8 +301,42 @@ def test_status_tells_how_far_everything_is(live: World) -> None:
     assert tuple(each["rows"] for each in near["tables"]) == counted
     code, said = ask(live.file, "status")
     assert code == 0
-    assert "group near → lake near; snapshot" in said
+    assert "group near → lake near: RUNNING, lag " in said
     assert "public.orders" in said
+
+
+def capture_of(run: Run, group: str) -> psutil.Process:
+    (found,) = [each for each in run.process.children() if each.cmdline()[-2:] == ["_capture", group]]
+    return found
+
+
+def test_status_knows_the_processes_and_what_becomes_of_them(live: World) -> None:
+    live.caught_up()
+    run = running(live)
+    wait_for(lambda: live.status().healthy, "all is well")
+    near, far = live.status().groups
+    capture = capture_of(run, "near")
+    assert near.capture.pid == capture.pid
+    assert near.delivery.pid == far.delivery.pid == run.member("_deliver").pid
+    assert near.capture.host == socket.gethostname()
+    code, said = ask(live.file, "status", "--check", "--max-lag", "1h")
+    assert code == 0, said
+
+    def heartbeat() -> float:
+        return live.status().groups[0].capture.heartbeat_seconds or 0.0
+
+    capture.suspend()
+    try:
+        wait_for(lambda: heartbeat() > 6, "the heartbeat gets old")
+        assert live.status().groups[0].capture.state == "RUNNING"  # it hangs, and its age says so
+    finally:
+        capture.resume()
+    wait_for(lambda: heartbeat() < 4, "the heart beats again")
+    capture.kill()
+    wait_for(lambda: live.status().groups[0].capture.state == "STARTING", "its end is known", 5)
+    wait_for(lambda: live.status().healthy, "it was started again")
+    assert live.status().groups[0].capture.pid == capture_of(run, "near").pid != capture.pid
+    live.caught_up()
 
 
 def test_a_second_run_on_the_same_groups_is_refused(live: World) -> None:

@@ -7,6 +7,7 @@ from headwater.capture.published import ALTERED, places
 from headwater.capture.run import prepare, run_capture
 from headwater.capture.shapes import described, described_all, row_filter
 from headwater.capture.source import Source, current, object_name
+from headwater.capture.uncaptured import Unknown, oldest_uncaptured
 from headwater.capture.watch import Watch, first_look
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Exported",
     "Source",
     "TableWish",
+    "Unknown",
     "Watch",
     "current",
     "described",
@@ -21,6 +23,7 @@ __all__ = [
     "exported_snapshot",
     "first_look",
     "object_name",
+    "oldest_uncaptured",
     "places",
     "prepare",
     "problems",

@@ -9,6 +9,7 @@ from headwater.change import Lsn
 from headwater.config import Config
 from headwater.demo.view import Frame, TableLine
 from headwater.demo.workload import TABLES, Tally
+from headwater.lag import Oldest
 from headwater.state import State
 from headwater.status import GroupStatus, Status, status
 
@@ -40,6 +41,7 @@ class Watch:
     def __init__(self, config: Config, tally: Tally) -> None:
         self._config = config
         self._tally = tally
+        self._oldest = Oldest(config.source)
         self._state = State.connect(config.source)  # the demo keeps its state in the source
         self._began = time.monotonic()
         self._first = self._last = self.look()
@@ -52,7 +54,7 @@ class Watch:
         seen = self._status()
         group = seen.groups[0] if seen and seen.groups else None
         changed = sum(t.copied_rows + t.inserted + t.updated + t.deleted for t in group.tables) if group else 0
-        lsn = seen.source_lsn if seen else str(self.source_lsn())
+        lsn = (seen and seen.source_lsn) or str(self.source_lsn())
         return Look(time.monotonic(), lsn, dict(zip(TABLES, rows, strict=True)), group, self._tally.changes, changed)
 
     def delivers(self, look: Look) -> bool:
@@ -74,8 +76,8 @@ class Watch:
             now.at - self._began,
             (now.written - before.written) / passed,
             (now.delivered - before.delivered) / passed,
-            (group.capture_lag_bytes or 0) if group else 0,
-            group.lag_seconds if group else 0.0,
+            (group.lag_bytes or 0) if group else 0,
+            (group.lag_seconds or 0.0) if group else 0.0,
             group.staged_segments if group else 0,
             group.snapshot_id if group else None,
             group.delivered_lsn if group else None,
@@ -91,4 +93,4 @@ class Watch:
 
     def _status(self) -> Status | None:
         ((ready,),) = self._state.query("SELECT to_regclass('headwater.tables') IS NOT NULL")
-        return status(self._config, self._state, self._state) if ready else None
+        return status(self._config, self._state, self._state, self._oldest) if ready else None

@@ -28,6 +28,8 @@ class Written:
     last_lsn: Lsn
     rows: int
     bytes: int
+    first_commit: datetime  # by the source's clock, as the next
+    last_commit: datetime
     parts: tuple[Part, ...]
     streamed: Committed | None = None  # its commit, if its rows do not know
     aborted: frozenset[int] = frozenset()
@@ -72,9 +74,9 @@ class Index:
         """
         with self._state.transaction() as connection:
             moved = connection.execute(
-                "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, updated_at = now()"
-                " WHERE name = %s AND captured_lsn = %s",
-                (upto, upto, self._group, after),
+                "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, captured_at = now(),"
+                " captured_commit_at = %s, updated_at = now() WHERE name = %s AND captured_lsn = %s",
+                (upto, upto, max((each.last_commit for each in written), default=None), self._group, after),
             )
             if moved.rowcount != 1:
                 raise OperatorMustAct(
@@ -88,8 +90,9 @@ class Index:
     def _add(self, connection: Connection, each: Written, upto: Lsn) -> None:
         row = connection.execute(
             "INSERT INTO headwater.segments"
-            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, streamed_xid, aborted)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
+            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, first_commit_at, last_commit_at,"
+            " streamed_ts, streamed_xid, aborted)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
             (
                 self._group,
                 each.name,
@@ -98,6 +101,8 @@ class Index:
                 upto,
                 each.rows,
                 each.bytes,
+                each.first_commit,
+                each.last_commit,
                 each.streamed and each.streamed.ts,
                 each.streamed and each.streamed.xid,
                 sorted(each.aborted),

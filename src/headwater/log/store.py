@@ -88,7 +88,9 @@ class Log:
         first, last = Lsn(lsns["min"].as_py()), Lsn(lsns["max"].as_py())
         # Bytes as a reader will hold them, not as the disk does: readers are sized by it.
         name = self._write(table, first)
-        return Written(name, first, last, table.num_rows, table.nbytes, segment.parts(table))
+        times = pc.min_max(columns["commit_ts"])
+        commits = times["min"].as_py(), times["max"].as_py()
+        return Written(name, first, last, table.num_rows, table.nbytes, *commits, segment.parts(table))
 
     def leave_out(self, written: Sequence[Written], xids: npt.NDArray[np.int64]) -> tuple[list[Written], set[int]]:
         """A streamed transaction's files without the rows of these subtransactions, and the relation versions left.
@@ -248,7 +250,15 @@ class Log:
             replace(part, relation_id=versions.get(part.relation_id, part.relation_id), first_lsn=lsn, last_lsn=lsn)
             for part in each.parts
         )
-        return replace(each, first_lsn=lsn, last_lsn=lsn, parts=tuple(parts), streamed=commit)
+        return replace(
+            each,
+            first_lsn=lsn,
+            last_lsn=lsn,
+            first_commit=commit.ts,
+            last_commit=commit.ts,
+            parts=tuple(parts),
+            streamed=commit,
+        )
 
     def _check_there(self, names: Sequence[str]) -> None:
         missing = self._folder.missing(names)

@@ -9,9 +9,15 @@ import psycopg
 from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection, connect, translated
 
-__all__ = ["CLASS", "PATIENCE", "Lock"]
+__all__ = ["CLASS", "HELD", "PATIENCE", "Lock"]
 
 CLASS = 0x48454144  # 'HEAD': our corner of the database's advisory locks; the second key is the name's hash, or 0
+# Of pg_locks, as `l`: one of our locks, held in this database. The names of locks are in no catalog, only their hashes.
+HELD = (
+    f"l.locktype = 'advisory' AND l.granted AND l.classid::bigint = {CLASS} AND l.objsubid = 2"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND l.objid::bigint = hashtext({name})::bigint & 4294967295"
+)
 PATIENCE = 3.0  # seconds: the server needs a moment to notice that a killed predecessor is gone
 
 
@@ -47,6 +53,14 @@ class Lock:
             self.release()
             self.acquire(PATIENCE)
 
+    def touch(self) -> int | None:
+        """Use the lock's session, so that the server knows when it was last used; its backend's pid.
+
+        None: it is not there just now, which `keep` deals with. May be called from another thread than the others.
+        """
+        connection = self._connection
+        return connection.info.backend_pid if connection is not None and self._alive(connection) else None
+
     def release(self) -> None:
         if self._connection is not None:
             self._connection.close()  # the session's end is the lock's end
@@ -55,7 +69,7 @@ class Lock:
     def _alive(self, connection: Connection) -> bool:
         try:
             connection.execute("SELECT 1")
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, psycopg.InterfaceError):  # the latter: closed by another thread
             return False
         return True
 
@@ -67,10 +81,8 @@ class Lock:
         row = connection.execute(
             "SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::timestamptz(0)::text"
             " FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)"
-            " WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = %s AND l.objsubid = 2"
-            " AND l.objid::bigint = hashtext(%s)::bigint & 4294967295"
-            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-            (CLASS, self.name),
+            f" WHERE {HELD.format(name='%s')}",
+            (self.name,),
         ).fetchone()
         if row is None:
             return "it has just let go of it"

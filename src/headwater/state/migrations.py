@@ -17,6 +17,8 @@ MIGRATIONS = (
         publication text NOT NULL,
         slot_requested boolean NOT NULL DEFAULT false,
         captured_lsn pg_lsn,
+        captured_at timestamptz, -- when that was recorded, by the clock of the state's server
+        captured_commit_at timestamptz, -- of the newest commit, by the source's clock; null: no change was staged
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
@@ -84,6 +86,8 @@ MIGRATIONS = (
         end_lsn pg_lsn NOT NULL,
         rows bigint NOT NULL,
         bytes bigint NOT NULL,
+        first_commit_at timestamptz NOT NULL, -- by the source's clock, as the next
+        last_commit_at timestamptz NOT NULL,
         streamed_ts timestamptz,
         streamed_xid bigint,
         aborted bigint[] NOT NULL DEFAULT '{}',
@@ -112,6 +116,17 @@ MIGRATIONS = (
         expires_at timestamptz NOT NULL
     );
     CREATE INDEX ON headwater.fences (group_name, lsn) WHERE reached_snapshot IS NULL;
+    CREATE TABLE headwater.processes (
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        part text NOT NULL CHECK (part IN ('capture', 'delivery')),
+        host text NOT NULL,
+        pid bigint NOT NULL,
+        lock text NOT NULL, -- the advisory lock that it holds while it runs,
+        session integer NOT NULL, -- and the backend that holds it
+        started_at timestamptz NOT NULL DEFAULT now(),
+        stopped_at timestamptz, -- null: it runs, or it was killed
+        PRIMARY KEY (group_name, part)
+    );
     """,
 )
 

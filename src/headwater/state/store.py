@@ -101,7 +101,8 @@ class State:
     def begin_capture(self, group: str, lsn: Lsn) -> None:
         """Note where the new slot begins, and the log with it: of what came before there is nothing to be had."""
         self._write(
-            "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, trimmed_lsn = %s, updated_at = now()"
+            "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, trimmed_lsn = %s, captured_at = now(),"
+            " updated_at = now()"
             " WHERE name = %s AND captured_lsn IS NULL",
             (lsn, lsn, lsn, group),
         )

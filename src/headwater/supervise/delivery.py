@@ -17,6 +17,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, He
 from headwater.logs import redact
 from headwater.spark import session, warm_up
 from headwater.state import Lock
+from headwater.state.processes import announced
 from headwater.supervise.opening import mirroring, open_state, when_free
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
@@ -106,7 +107,10 @@ class _Group(threading.Thread):
         ):
             if lock is None:
                 return
-            with closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m:
+            with (
+                announced(state, self._group, "delivery", lock),
+                closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
+            ):
                 state.record_error(self._group, "delivery", None)
                 self._deliver_until_told(m, lock)
                 self._drain(m)
@@ -145,7 +149,7 @@ class _Group(threading.Thread):
         if done.landed:
             landed = done.landed.values()
             logger.info(
-                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d tables, %.2f s)",
+                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d table%s, %.2f s)",
                 self._group,
                 done.snapshot_id,
                 done.position,
@@ -153,6 +157,7 @@ class _Group(threading.Thread):
                 sum(each.updated for each in landed),
                 sum(each.deleted for each in landed),
                 len(landed),
+                "" if len(landed) == 1 else "s",
                 time.monotonic() - begun,
             )
         return done

@@ -15,6 +15,7 @@ from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import Unreachable
 from headwater.state import State
+from headwater.state.processes import announced
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.opening import open_log, open_state, when_free
@@ -112,7 +113,8 @@ def capture_child(config: Config, group: str) -> int:
         parent_gone(stop, CAPTURE_GRACE)
         with when_free(state, f"capture:{group}", stop) as lock:
             if lock is not None:
-                flow.capture(config.source, state, open_log(config, state, group), stop, lock.keep)
+                with announced(state, group, "capture", lock):
+                    flow.capture(config.source, state, open_log(config, state, group), stop, lock.keep)
     return 0
 
 
