@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from soak.values import ENUM, TYPES, WIDER, literal
+from soak.values import ENUM, NESTED, REWRITTEN, TYPES, WIDER, literal
 
 __all__ = ["HISTORY", "TABLES", "Carried", "create"]
 
@@ -31,6 +31,7 @@ TABLES = {
     "odd": "CREATE TABLE odd (id bigint PRIMARY KEY, n numeric, m numeric(12,3), at timestamp, l integer[],"
     " w text[], x bytea, u uuid, j jsonb, r real, d date, p numeric[])",
     "ledger": "CREATE TABLE ledger (id int PRIMARY KEY, v text, n numeric(12,3), at timestamptz)",
+    "nested": "CREATE TABLE nested (id int PRIMARY KEY, v text, f feel, p nest, l nest[], r feels)",
     "parts": "CREATE TABLE parts (id int, v text, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
 }
 NAME_ENDS = ("", "_a", "_b")  # which names they may get
@@ -40,6 +41,7 @@ REFUSED = (
     psycopg.errors.DataError,
     psycopg.errors.ProgrammingError,
     psycopg.errors.LockNotAvailable,
+    psycopg.errors.NotSupportedError,
     psycopg.errors.UnsafeNewEnumValueUsage,  # in the transaction that adds it
 )
 
@@ -48,7 +50,7 @@ def create(connection: psycopg.Connection) -> None:
     """Make the tables, with a few rows; large transactions will be streamed."""
     name = connection.info.dbname
     connection.execute(f"ALTER DATABASE {name} SET logical_decoding_work_mem = '64kB'")
-    for statement in (ENUM, *TABLES.values()):
+    for statement in (ENUM, *NESTED, *TABLES.values()):
         connection.execute(statement)
     for number in range(PARTITIONS):
         if number % 2:
@@ -71,6 +73,7 @@ class Column:
     number: int
     required: bool
     key: bool
+    computed: bool  # a generated column, or an identity: nobody writes to it
 
     @property
     def quoted(self) -> str:
@@ -93,7 +96,7 @@ class Shape:
     def free(self) -> list[Column]:
         """Columns that nobody needs."""
         kept = 2 if self.sort == "keyed" else 1  # `alt` may become the key
-        return [each for each in self.columns if each.number > kept and not each.key]
+        return [each for each in self.columns if each.number > kept and not each.key and not each.computed]
 
 
 class Undone(Exception):
@@ -127,6 +130,10 @@ class Carried:
                 self._nullable,
                 self._partition,
                 self._label,
+                self._compute,
+                self._rewrite,
+                self._reuse,
+                self._renest,
             )
         }
 
@@ -143,8 +150,18 @@ class Carried:
         self.connection.execute(sql.encode())
 
     def overlapping(self, other: Carried) -> None:
-        """One transaction, or one that is still open while the other writer's is done."""
+        """One transaction, or one that is still open while the other writer's is done; before it, perhaps, upkeep."""
+        if self.chance.random() < 0.05:
+            self._upkeep()
         self.transaction(other.transaction if self.chance.random() < 0.2 else lambda: None)
+
+    def _upkeep(self) -> None:
+        """What gives a table another file, and leaves its rows as they are."""
+        shape = self._shape(self.chance.choice([each for each in TABLES if each != "parts"]))
+        try:
+            self._do(f"VACUUM FULL {shape.name}")
+        except REFUSED as error:
+            self.said.append(f"-- {str(error).splitlines()[0]}")
 
     def run(self, other: Carried, stop: threading.Event, rate: float) -> None:
         """Transactions, so many a second, until told to stop."""
@@ -216,7 +233,7 @@ class Carried:
         found = self._ask(
             "SELECT attname, format_type(atttypid, atttypmod), attnum, attnotnull,"
             f" EXISTS (SELECT FROM pg_index WHERE indrelid = {oid} AND (indisprimary OR indisreplident)"
-            " AND attnum = ANY(indkey))"
+            " AND attnum = ANY(indkey)), attgenerated <> '' OR attidentity <> ''"
             f" FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
         ((name,),) = self._ask(f"SELECT relname FROM pg_class WHERE oid = {oid}")
@@ -235,9 +252,12 @@ class Carried:
         columns = [
             each
             for each in shape.columns
-            if each.number == 1
-            or (each.required and (shape.sort, each.number) != ("keyed", 2))
-            or (self.chance.random() < 0.85 and (shape.sort, each.number) != ("keyed", 2))
+            if not each.computed
+            and (
+                each.number == 1
+                or (each.required and (shape.sort, each.number) != ("keyed", 2))
+                or (self.chance.random() < 0.85 and (shape.sort, each.number) != ("keyed", 2))
+            )
         ]
         rows = [f"({', '.join(map(self._value, columns))})" for _ in range(self.chance.randint(1, 4))]
         if shape.sort == "bag":  # some of them several times
@@ -284,7 +304,7 @@ class Carried:
 
     def _many(self, shape: Shape) -> None:
         """So many that the server streams them while the transaction is in progress."""
-        columns = [each for each in shape.columns if (shape.sort, each.number) != ("keyed", 2)]
+        columns = [each for each in shape.columns if (shape.sort, each.number) != ("keyed", 2) and not each.computed]
         values = ", ".join("i" if each.number == 1 else self._value(each) for each in columns)
         names, last = ", ".join(each.quoted for each in columns), 100 + self.chance.choice((60, 400, 1500))
         self._do(
@@ -308,6 +328,51 @@ class Carried:
         if kind == "double precision" and self.chance.random() < 0.3:
             default = " DEFAULT random()"  # another one for each row there is
         self._do(f"ALTER TABLE {shape.name} ADD {self._new_name(shape)} {kind}{default}")
+
+    def _compute(self, shape: Shape) -> None:
+        """A column whose values each row that is there gets by itself."""
+        if len(shape.columns) > 14:
+            return
+        kinds = [f"integer GENERATED ALWAYS AS ({shape.first.quoted}::integer * 2) STORED"]
+        if self.connection.info.server_version < 180000:  # which does not send them
+            kinds = []
+        kinds += ["serial", "integer GENERATED ALWAYS AS IDENTITY"]
+        self._do(f"ALTER TABLE {shape.name} ADD {self._new_name(shape)} {self.chance.choice(kinds)}")
+
+    def _rewrite(self, shape: Shape) -> None:
+        """Other values of the same type, by a command that sends none of them."""
+        may = [each for each in shape.free if each.type in REWRITTEN]
+        if may:
+            column = self.chance.choice(may)
+            self._do(
+                f"ALTER TABLE {shape.name} ALTER {column.quoted} TYPE {column.type}"
+                f" USING {REWRITTEN[column.type].format(column.quoted)}"
+            )
+
+    def _reuse(self, shape: Shape) -> None:
+        """A name that goes from one column to another, with rows between."""
+        if len(shape.columns) > 12:
+            return
+        name, table = self._new_name(shape), shape.name
+        self._do(f"ALTER TABLE {table} ADD {name} int")
+        self._do(f"UPDATE {table} SET {name} = 1 WHERE {self._some(shape)}")
+        if self.chance.random() < 0.5:
+            self._do(f"ALTER TABLE {table} DROP {name}")
+        else:
+            self._do(f"ALTER TABLE {table} RENAME {name} TO {name}_old")
+        self._do(f"ALTER TABLE {table} ADD {name} int DEFAULT {self.chance.randrange(9)}")
+        if self.chance.random() < 0.5:
+            self._do(f"UPDATE {table} SET {name} = 2 WHERE {self._some(shape)}")
+
+    def _renest(self, shape: Shape) -> None:
+        """A change one level below the types of a table's columns."""
+        if shape.sort != "nested":
+            return
+        if self.chance.random() < 0.5:
+            ((label,),) = self._ask("SELECT enum_first(NULL::feel)::text")
+            self._do(f"ALTER TYPE feel RENAME VALUE '{label}' TO 'label {self.chance.randrange(10**6)}'")
+        else:
+            self._do(f"ALTER TYPE nest ADD ATTRIBUTE a{self.chance.randrange(10**6)} int")
 
     def _drop(self, shape: Shape) -> None:
         may = [each for each in shape.free if not each.type.startswith(("numeric", "timestamp", "integer[]"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["ENUM", "TYPES", "WIDER", "literal"]
+__all__ = ["ENUM", "NESTED", "REWRITTEN", "TYPES", "WIDER", "literal"]
 
 _WORDS = ("", " ", "a", "A", "ünï", "a'b", "NULL", "{}", "\\N", "two\nlines", "x" * 300)
 _DECIMALS = ("0", "1.50", "-7", "99.125", "123456.789")
@@ -46,6 +46,27 @@ TYPES = {
     "numeric[]": ("{}", "{1.5,NULL,-7}", "{NaN}", "{1e30}"),
     "mood": ("fine", "so so", "new 0", "new 1", "new 2"),
 }
+NESTED = (
+    "CREATE TYPE feel AS ENUM ('calm', 'glad')",  # whose labels are renamed
+    "CREATE TYPE nest AS (n int, f feel)",  # which gets more attributes
+    "CREATE TYPE feels AS RANGE (SUBTYPE = feel)",
+)
+EXPRESSIONS = {  # of types whose parts change
+    "feel": ("enum_first(NULL::feel)", "enum_last(NULL::feel)"),
+    "nest": ("jsonb_populate_record(NULL::nest, jsonb_build_object('n', 7, 'f', enum_first(NULL::feel)))", "NULL"),
+    "nest[]": (
+        "ARRAY[jsonb_populate_record(NULL::nest, jsonb_build_object('n', 8, 'f', enum_last(NULL::feel))), NULL]",
+        "'{}'",
+    ),
+    "feels": ("feels(enum_first(NULL::feel), NULL)", "'empty'"),
+}
+REWRITTEN = {
+    "text": "upper({0})",
+    "integer": "{0} % 1000 + 1",
+    "bigint": "{0} % 1000 - 1",
+    "boolean": "NOT {0}",
+    "character varying(20)": "lower({0})",
+}
 ENUM = "CREATE TYPE mood AS ENUM ('fine', 'so so')"  # its other labels are added as time goes by
 WIDER = {
     "smallint": "integer",
@@ -58,6 +79,8 @@ WIDER = {
 
 def literal(chance: random.Random, kind: str) -> str:
     """A value of this type."""
+    if kind in EXPRESSIONS:
+        return chance.choice(EXPRESSIONS[kind])
     values = TYPES.get(kind) or TYPES["numeric(12,3)" if kind.startswith("numeric") else "text"]
     value = chance.choice(values)
     if value == "BIG":  # stored apart, where it is not compressed away

@@ -1,7 +1,7 @@
 """Anything, in any order, arrives: random rows and shapes, small deliveries, restarts; compared at quiet points.
 
-A failing seed is told, and played again with `HEADWATER_SEED=n HEADWATER_POSTGRES=18`; as long as one
-likes it is played by `make soak ARGS="--carried"`.
+A failing seed is reported, and played again with `HEADWATER_SEED=n HEADWATER_POSTGRES=18 HEADWATER_TRIGGERS=no`; it is
+played for as long as one likes by `make soak ARGS="--carried"`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from tests.mirror import LOOK_EVERY, Mirror
 from tests.proof.carried import assert_carried
 
 ROUNDS, TRANSACTIONS = 2, 15  # transactions between two quiet points
-SEEDS = os.environ.get("HEADWATER_SEED", "1,2,any").split(",")
+SEEDS = os.environ.get("HEADWATER_SEED", "1,2,3,any").split(",")
+TRIGGERS = [each == "yes" for each in os.environ.get("HEADWATER_TRIGGERS", "yes,no").split(",")]
 VERSIONS = [int(each) for each in os.environ.get("HEADWATER_POSTGRES", "").split()] or sorted(installed(), reverse=True)
-PLAYED = list(zip(SEEDS, cycle(VERSIONS), strict=False))  # on every version of PostgreSQL there is
+# On every version of PostgreSQL there is, with event triggers and without.
+PLAYED = list(zip(SEEDS, cycle(VERSIONS), cycle(TRIGGERS), strict=False))
 
 
 class Disturbed(Mirror):
@@ -115,16 +117,21 @@ def play(mirror: Disturbed, carried: Carried, other: Carried) -> None:
     assert [each for each in mirror.verify() if not each.ok] == []
 
 
-@pytest.mark.parametrize(("asked", "version"), PLAYED)
+@pytest.mark.parametrize("played", PLAYED, ids=lambda played: "-".join(map(str, played)))
 def test_whatever_is_done_to_the_source_arrives(
-    servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path, asked: str, version: int
+    servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path, played: tuple[str, int, bool]
 ) -> None:
+    asked, version, triggers = played
     seed = random.SystemRandom().randrange(10**6) if asked == "any" else int(asked)
     with new_database(servers(version)) as url, closing(Disturbed(url, spark, tmp_path)) as disturbed:
+        disturbed.triggers = triggers
         try:
             _play(disturbed, seed)
         except BaseException as error:
-            error.add_note(f"play it again with HEADWATER_SEED={seed} HEADWATER_POSTGRES={version}")
+            again = (
+                f"HEADWATER_SEED={seed} HEADWATER_POSTGRES={version} HEADWATER_TRIGGERS={'yes' if triggers else 'no'}"
+            )
+            error.add_note(f"play it again with {again}")
             raise
 
 

@@ -58,12 +58,12 @@ def completed(told: Relation, before: Relation | None, now: Definition | None, s
     been: names and types may have gone from one column to another.
     """
     if now is None:
-        return raised(_carrying(told, before), f"{told.table} was altered or dropped before its catalog could be read")
+        return raised(_carrying(told, before), "it was dropped before its catalog could be read")
     attnums, present = _attnums(told, before, now, sent), now.relation(sent)
     if before is None and same_message(told, present):
         return replace(present, id=told.id)  # nothing is in a lake yet that could contradict it
     if 0 in attnums:
-        return raised(_carrying(told, before), f"{told.table} was altered several times before it could be looked at")
+        return raised(_carrying(told, before), "it was altered several times before its catalog could be read")
     if same_message(told, present) and attnums == [each.attnum for each in present.columns]:
         return following(before, replace(present, id=told.id))
     done: Rewrite = "unknown" if before is not None and rewritten(before.facts, Facts(now.files)) else "none"
