@@ -20,11 +20,16 @@ MIGRATIONS = (
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
+        lost_lsn pg_lsn, -- segments that end here or before were lost: once every table is past it, the log begins here
         watched_lsn pg_lsn, -- what the catalog shows without data (shapes, partitions, labels) is known up to here
         snapshot_id bigint,
         delivered_at timestamptz,
         capture_error text,
         delivery_error text,
+        log_path text, -- the log and the lake that the group uses, and their ids: others are refused
+        log_id text,
+        lake_url text,
+        lake_id text,
         updated_at timestamptz NOT NULL DEFAULT now()
     );
     CREATE TABLE headwater.tables (

@@ -1,0 +1,64 @@
+"""The state's part: what it has of the groups, and whether our role may write it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import NamedTuple
+
+from headwater.config import Config
+from headwater.errors import OperatorMustAct
+from headwater.state import GroupRow, State, TableRow, connect, server_name
+from headwater.state.connect import Connection, translated
+
+__all__ = ["Known", "known", "state_problems"]
+
+_ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+class Known(NamedTuple):
+    """What the state has, by group."""
+
+    groups: dict[str, GroupRow]
+    tables: dict[str, list[TableRow]]
+
+
+def known(config: Config) -> Known:
+    with closing(State.connect(config.state_url)) as state:
+        if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+            return Known({}, {})  # a first run: there is no state yet
+        groups = {row.name: row for row in state.groups()}
+        return Known(groups, {name: state.tables(name) for name in groups})
+
+
+def state_problems(url: str) -> list[OperatorMustAct]:
+    """Whether the schema `headwater` can be made, or written if it is there."""
+    with closing(connect(url, application_name="headwater check")) as connection, translated(url):
+        row = connection.execute(
+            "SELECT current_user::text, n.oid IS NOT NULL,"
+            " CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')"
+            " ELSE has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE') END"
+            " FROM (SELECT 'headwater' AS name) wanted LEFT JOIN pg_namespace n ON n.nspname = wanted.name"
+        ).fetchone()
+        assert row is not None
+        user, there, allowed = row
+        if not allowed and there:
+            what, grant = "use the schema 'headwater' in", "USAGE, CREATE ON SCHEMA headwater"
+        elif not allowed:
+            what, grant = "create the schema 'headwater' in", f'CREATE ON DATABASE "{connection.info.dbname}"'
+        elif _denied(connection):
+            what, grant = "write the tables of the schema 'headwater' in", f"{', '.join(_ALL)} ON ALL TABLES IN SCHEMA"
+            grant += " headwater"
+        else:
+            return []
+        return [OperatorMustAct(f"role {user!r} may not {what} {server_name(url)}", hint=f'GRANT {grant} TO "{user}"')]
+
+
+def _denied(connection: Connection) -> bool:
+    rights = " AND ".join(f"has_table_privilege(c.oid, '{right}')" for right in _ALL)
+    return (
+        connection.execute(
+            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            f" WHERE n.nspname = 'headwater' AND c.relkind = 'r' AND NOT ({rights}) LIMIT 1"
+        ).fetchone()
+        is not None
+    )
