@@ -11,7 +11,7 @@ from headwater.checks.known import Known, known, state_problems
 from headwater.checks.lakes import lake_problems
 from headwater.checks.logs import log_problems
 from headwater.config import Config, unsupported
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.state import State
 from headwater.state.leftover import leftovers
 from headwater.supervise.readying import wishes
@@ -46,7 +46,7 @@ def _known(config: Config, found: list[HeadwaterError]) -> Known:
         found += denied
         return Known({}, {}) if denied else known(config)
     except HeadwaterError as error:
-        if config.state is not None:  # else the source's own check says why
+        if config.state is not None or isinstance(error, OperatorMustAct):  # else the source's own check says why
             found.append(error)
         return Known({}, {})
 

@@ -9,6 +9,7 @@ from headwater.config import Config
 from headwater.errors import OperatorMustAct
 from headwater.state import GroupRow, State, TableRow, connect, server_name
 from headwater.state.connect import Connection, translated
+from headwater.state.migrations import check_version
 
 __all__ = ["Known", "known", "state_problems"]
 
@@ -26,6 +27,7 @@ def known(config: Config) -> Known:
     with closing(State.connect(config.state_url)) as state:
         if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
             return Known({}, {})  # a first run: there is no state yet
+        check_version(state.query("SELECT coalesce(max(version), 0) FROM headwater.migrations")[0][0])
         groups = {row.name: row for row in state.groups()}
         return Known(groups, {name: state.tables(name) for name in groups})
 

@@ -6,7 +6,7 @@ from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.state.lock import CLASS
 
-__all__ = ["MIGRATIONS", "migrate"]
+__all__ = ["MIGRATIONS", "check_version", "migrate"]
 
 MIGRATIONS = (
     """
@@ -126,14 +126,19 @@ def migrate(connection: Connection) -> None:
         # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
         have = _version(connection)
-        if have > len(MIGRATIONS):
-            raise OperatorMustAct(
-                f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
-                hint="run the newer headwater that made it",
-            )
+        check_version(have)
         for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
             connection.execute(script)
             connection.execute("INSERT INTO headwater.migrations (version) VALUES (%s)", (number,))
+
+
+def check_version(have: int) -> None:
+    """Refuse a schema that a newer program has made."""
+    if have > len(MIGRATIONS):
+        raise OperatorMustAct(
+            f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
+            hint="run the newer headwater that made it",
+        )
 
 
 def _version(connection: Connection) -> int:

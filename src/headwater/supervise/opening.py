@@ -27,7 +27,11 @@ CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.r
 def open_state(config: Config) -> State:
     """The state, brought to this version's shape."""
     state = State.connect(config.state_url)
-    state.migrate()
+    try:
+        state.migrate()
+    except BaseException:
+        state.close()
+        raise
     return state
 
 
