@@ -43,16 +43,21 @@ def state_problems(url: str) -> list[OperatorMustAct]:
         ).fetchone()
         assert row is not None
         user, there, allowed = row
+        role, where = f"role {user!r}", server_name(url)
         if not allowed and there:
-            what, grant = "use the schema 'headwater' in", "USAGE, CREATE ON SCHEMA headwater"
+            message, grant = (
+                f"{role} may not use the schema 'headwater' in {where}",
+                "USAGE, CREATE ON SCHEMA headwater",
+            )
         elif not allowed:
-            what, grant = "create the schema 'headwater' in", f'CREATE ON DATABASE "{connection.info.dbname}"'
+            message = f"{role} may not create the schema 'headwater' in {where}"
+            grant = f'CREATE ON DATABASE "{connection.info.dbname}"'
         elif _denied(connection):
-            what, grant = "write the tables of the schema 'headwater' in", f"{', '.join(_ALL)} ON ALL TABLES IN SCHEMA"
-            grant += " headwater"
+            message = f"{role} may not write the tables of the schema 'headwater' in {where}"
+            grant = f"{', '.join(_ALL)} ON ALL TABLES IN SCHEMA headwater"
         else:
             return []
-        return [OperatorMustAct(f"role {user!r} may not {what} {server_name(url)}", hint=f'GRANT {grant} TO "{user}"')]
+        return [OperatorMustAct(message, hint=f'GRANT {grant} TO "{user}"')]
 
 
 def _denied(connection: Connection) -> bool:
