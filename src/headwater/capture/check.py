@@ -86,8 +86,7 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
     used, ours, sending = _row(
         connection,
         "SELECT count(*), count(*) FILTER (WHERE slot_name = ANY(%s)),"
-        " (SELECT count(*) FROM pg_stat_replication"  # it shows no more than the pid of other roles' senders
-        " WHERE coalesce(application_name, '') NOT LIKE 'headwater capture %%')"
+        " (SELECT count(*) FROM pg_stat_replication WHERE application_name NOT LIKE 'headwater capture %%')"
         " FROM pg_replication_slots",
         (names,),
     )
