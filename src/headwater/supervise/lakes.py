@@ -74,7 +74,7 @@ def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMu
         return None
     url = str(parse_lake_url(_lake(config, row.name).catalog))
     there = f"another lake (id {found})" if found else "no lake"
-    recopy = "`headwater run --recopy` copies all its tables anew into this one"
+    recopy = "`headwater run --recopy` copies all its tables anew"
     if url == recorded.place:
         return OperatorMustAct(
             f"lake {name!r} of group {row.name!r} is not the one it was: {url} had id {recorded.id}, and now there is"
