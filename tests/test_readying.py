@@ -22,6 +22,7 @@ from headwater.errors import ConfigError, OperatorMustAct
 from headwater.state import State, TableRow, connect
 from headwater.status import open_status
 from headwater.statusview import show
+from headwater.supervise.groups import drop_group
 from headwater.supervise.readying import make_ready
 from headwater.supervise.running import ready
 
@@ -188,7 +189,7 @@ def test_the_slot_of_a_group_that_left_the_config_is_told(
     other = place.config("public.b", group="other")
     assert check(other, {}) == []
     told = "group 'shop' is not in the config, and its slot 'headwater_shop' keeps "
-    drop = "SELECT pg_drop_replication_slot('headwater_shop')"
+    drop = "`headwater group drop shop`"
     assert told in caplog.text
     assert drop in caplog.text
     with open_status(other) as ask:
@@ -196,7 +197,7 @@ def test_the_slot_of_a_group_that_left_the_config_is_told(
         text = capsys.readouterr().out
         assert told in text
         assert drop in text
-        place.run(drop)
+        assert drop_group(other, "shop")[0] == "slot 'headwater_shop'"
         assert ask().leftovers == ()
 
 

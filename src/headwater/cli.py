@@ -18,7 +18,7 @@ from rich.console import Console
 from headwater import __version__, render
 from headwater.config import DEFAULT_FILE, Config
 from headwater.configvalues import duration
-from headwater.errors import CheckFailed, HeadwaterError
+from headwater.errors import CheckFailed, ConfigError, HeadwaterError
 from headwater.logs import configure, redact
 
 __all__ = ["cli", "main"]
@@ -117,6 +117,7 @@ def cli(ctx: click.Context, file: Path | None, log_format: Literal["text", "json
       headwater run                           mirror until Ctrl-C, or --until-caught-up
       headwater status --watch                how far it is
       headwater verify                        is the lake what the source is?
+      headwater group list                    which groups there are; drop one
       headwater query 'SELECT count(*) FROM public.orders' --fresh
     \b
     Exit codes: 0 well; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
@@ -182,8 +183,9 @@ def check(session: Session) -> None:
 
 @cli.command()
 @click.option("--until-caught-up", is_flag=True, help="End when all that is committed now is in the lakes.")
+@click.option("--recopy", is_flag=True, help="Copy tables again that the lake has lost: all of them, if it is new.")
 @click.pass_obj
-def run(session: Session, until_caught_up: bool) -> None:
+def run(session: Session, until_caught_up: bool, recopy: bool) -> None:
     """Mirror the config's groups.
 
     Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. Stops
@@ -194,13 +196,14 @@ def run(session: Session, until_caught_up: bool) -> None:
       headwater -c shop.yaml --log-format json run --until-caught-up
     """
     from headwater.checks import check as find
+    from headwater.supervise.running import Asked
     from headwater.supervise.running import run as supervise
 
     config = session.config()
-    if problems := find(config, os.environ):
+    if problems := find(config, os.environ, recopy=recopy):
         raise ExceptionGroup("the config cannot run", problems)
     file = (session.file or DEFAULT_FILE).resolve()
-    sys.exit(supervise(config, file, session.log_format, until_caught_up=until_caught_up))
+    sys.exit(supervise(config, os.environ, Asked(file, session.log_format, until_caught_up, recopy)))
 
 
 @cli.command("_capture", hidden=True)
@@ -306,6 +309,48 @@ def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool
         click.echo(render.as_json(*answer))
     else:
         render.print_table(*answer, Console())
+
+
+@cli.group()
+def group() -> None:
+    """List the groups, or drop one."""
+
+
+@group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.pass_obj
+def group_list(session: Session, as_json: bool) -> None:
+    """List the groups of the config, and those that ran with it and have left it."""
+    from headwater.supervise.groups import list_groups
+
+    found = list_groups(session.config())
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    rows = [(each.name, each.lake, each.tables, each.slot, "yes" if each.configured else "no") for each in found]
+    render.print_table(("group", "lake", "tables", "slot", "in the config"), rows, Console())
+
+
+@group.command("drop")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def group_drop(session: Session, name: str, yes: bool) -> None:
+    """Forget a group: drop its slot, its publication, its staged changes and its state.
+
+    Its tables in the lake stay as they are. If the config still has the group, the next `headwater run` copies its
+    tables anew, in place of their old mirrors.
+    """
+    from headwater.supervise.groups import drop_group
+
+    config = session.config()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"dropping group {name!r} was not confirmed", hint="add --yes")
+        click.confirm(f"Drop group {name!r}, its slot and what is staged? Its tables in the lake stay.", abort=True)
+    for each in drop_group(config, name):
+        click.echo(f"dropped {each}")
+    click.echo(f"group {name!r} is dropped")
 
 
 @cli.group()

@@ -4,7 +4,8 @@ HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
 ├── Unreachable          exit 3   a system does not answer: try again later
 ├── OperatorMustAct      exit 4   nothing will mend itself
-│   └── SlotLost                  the WAL is gone: the tables must be copied again
+│   ├── SlotLost                  the WAL is gone: the tables must be copied again
+│   └── LogGap                    segments are gone: the tables that need them must be copied again
 ├── CheckFailed          exit 1   a check found a difference, or a table is ERRORED
 ├── TableError                    one table cannot go on; the others do
 │   └── CannotFollow              copying the table again would mend it
@@ -25,6 +26,7 @@ __all__ = [
     "CommitUnknown",
     "ConfigError",
     "HeadwaterError",
+    "LogGap",
     "OperatorMustAct",
     "SlotLost",
     "TableError",
@@ -62,6 +64,10 @@ class OperatorMustAct(HeadwaterError):
 
 
 class SlotLost(OperatorMustAct):
+    pass
+
+
+class LogGap(OperatorMustAct):
     pass
 
 

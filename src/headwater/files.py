@@ -13,7 +13,18 @@ from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
 
-__all__ = ["S3", "absolute", "check_writable", "durable", "filesystem", "folder", "inside", "make_folder", "sync"]
+__all__ = [
+    "S3",
+    "absolute",
+    "check_could_write",
+    "check_writable",
+    "durable",
+    "filesystem",
+    "folder",
+    "inside",
+    "make_folder",
+    "sync",
+]
 
 _S3 = "s3://"
 
@@ -116,6 +127,26 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
+def check_could_write(path: str, s3: S3 | None = None) -> None:
+    """As `check_writable`, but nothing is created; of an object store, nothing is left behind."""
+    if path.startswith(_S3):
+        check_writable(path, s3)
+        return
+    where = os.path.abspath(path)
+    while not os.path.lexists(where):
+        where = os.path.dirname(where)
+    if not os.path.isdir(where):
+        raise _not_writable(path, f"{where!r} is not a folder")
+    if not os.access(where, os.W_OK | os.X_OK):
+        raise _not_writable(path, f"{where!r} may not be written")
+
+
+def _not_writable(path: str, why: object) -> ConfigError:
+    return ConfigError(
+        f"data_path {path!r} is not writable: {why}", hint="create it, give this user write access, or change it"
+    )
+
+
 def check_writable(path: str, s3: S3 | None = None) -> None:
     """Write a file below `path` and delete it again."""
     try:
@@ -127,6 +158,4 @@ def check_writable(path: str, s3: S3 | None = None) -> None:
     except OSError as error:
         if "NETWORK_CONNECTION" in str(error) or "curlCode" in str(error):
             raise Unreachable(f"the object store of data_path {path!r} does not answer") from error
-        raise ConfigError(
-            f"data_path {path!r} is not writable: {error}", hint="create it, give this user write access, or change it"
-        ) from error
+        raise _not_writable(path, error) from error

@@ -332,7 +332,7 @@ def test_changes_from_a_time_without_the_publication_are_read_over_or_end_captur
         return
     with pytest.raises(OperatorMustAct, match="does not exist") as told, group.capturing():
         until(lambda: _error(group) is not None)
-    assert "give the group another name in the config" in told.value.hint
+    assert "`headwater group drop` the group" in told.value.hint
 
 
 def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:

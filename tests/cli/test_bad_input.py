@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from headwater.cli import cli
 from headwater.config import Config
+from headwater.ducklake.lake import open_lake
 from headwater.supervise.opening import open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
@@ -181,8 +182,7 @@ def test_a_folder_that_cannot_be_written(folder: Folder, shop: str, place: str) 
 
 
 def test_a_lake_that_is_not_ours_to_write(folder: Folder, shop: str) -> None:
-    folder.config(shop)
-    folder.run("check")  # makes the lake
+    open_lake(f"sqlite:///{folder.path}/lake.sqlite", str(folder.path / "lake")).close()
     folder.config(shop, data="./elsewhere")
     code, told = folder.run("check")
     assert code == CONFIG

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,10 @@ from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 
 from headwater.change import BaseType, Column, Committed, Facts, Lsn, Relation, TableName
-from headwater.errors import ConfigError, OperatorMustAct, Unreachable
+from headwater.errors import ConfigError, LogGap, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log, place
-from headwater.state import State
+from headwater.state import Recorded, State
 
 START = Lsn(100)
 
@@ -150,16 +151,22 @@ def test_a_transaction_over_several_segments_is_never_split(log: Log) -> None:
     assert batches == [([1], 110), ([5, 5, 5], 140), ([1], 160)]
 
 
-def test_more_segments_than_a_page_are_all_read(log: Log, state: State) -> None:
+def test_more_segments_than_a_page_are_all_read(log: Log, state: State, tmp_path: Path) -> None:
     append(log, [100], 101)
     with state.transaction() as connection:
         connection.execute(
             "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes,"
-            " first_commit_at, last_commit_at) SELECT 'shop', n::text, l, l, l + 1, 1, 1, now(), now()"
+            " first_commit_at, last_commit_at) SELECT 'shop', n || '.parquet', l, l, l + 1, 1, 1, now(), now()"
             " FROM generate_series(1, 1200) n, LATERAL (SELECT '0/65'::pg_lsn + n) AS x(l)"
         )
         connection.execute("UPDATE headwater.groups SET captured_lsn = '0/FFFF'")
+    folder = next((tmp_path / "log").rglob("*.parquet")).parent
+    for number in range(1, 1201):
+        (folder / f"{number}.parquet").touch()
     assert len(log.read(START).segments) == 1201
+    (folder / "700.parquet").unlink()
+    with pytest.raises(LogGap, match="1 segments are gone"):
+        log.read(START)
 
 
 def test_a_relation_gets_a_new_version_only_when_it_differs(log: Log, state: State, tmp_path: Path) -> None:
@@ -385,8 +392,92 @@ def test_trimming_deletes_what_everybody_has_passed_and_refuses_to_read_it(log: 
     assert log.trim(Lsn(125)) == 2
     assert len(list((tmp_path / "log").rglob("*.parquet"))) == 1
     assert [segment.first_lsn for segment in log.read(Lsn(120)).segments] == [Lsn(120)]
-    with pytest.raises(OperatorMustAct, match="begins at 0/78"):
+    with pytest.raises(LogGap, match="begins at 0/78"):
         log.read(Lsn(110))
+
+
+def test_a_log_goes_on_without_segments_that_are_gone_and_begins_after_them_once_everybody_is_past(
+    log: Log, tmp_path: Path
+) -> None:
+    one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
+    for lsn, version in ((100, one), (110, two), (120, one)):
+        append(log, [lsn], lsn + 10, [version])
+    assert log.missing() == []
+    first, second, third = sorted((tmp_path / "log").rglob("*.parquet"))
+    second.unlink()
+    assert log.missing() == [second.name]
+    assert log.changed([second.name]) == [(2, Lsn(110), Lsn(120))]
+    with pytest.raises(LogGap, match="1 segments are gone"):
+        log.read(START)
+    log.lose([second.name])
+    assert [segment.path for segment in log.read(START).segments] == [str(first), str(third)]
+    assert log.begin() == START
+    log.trim(Lsn(119), retention=timedelta(hours=1))
+    assert log.begin() == START  # a reader may still be before the gap
+    log.trim(Lsn(120), retention=timedelta(hours=1))
+    assert log.begin() == Lsn(120)
+    assert log.end() == Lsn(130)
+
+
+def test_a_folder_that_is_deleted_while_it_is_written_to_is_made_again(log: Log, tmp_path: Path) -> None:
+    append(log, [100], 110)
+    shutil.rmtree(tmp_path / "log")
+    append(log, [110], 120)
+    assert [segment.first_lsn for segment in log.read(Lsn(110)).segments] == [Lsn(110)]
+    assert len(log.missing()) == 1
+
+
+def test_a_group_keeps_its_log_when_it_is_moved_and_refuses_another_one(log: Log, state: State, tmp_path: Path) -> None:
+    log.claim()
+    before = recorded(state)
+    assert before.place == str(tmp_path / "log")
+    log.claim()
+    assert recorded(state) == before
+    elsewhere = Log(state, "shop", str(tmp_path / "elsewhere"))
+    with pytest.raises(
+        OperatorMustAct, match=f"has its log in '{tmp_path}/log' .*, and there is no log of it in"
+    ) as told:
+        elsewhere.claim()
+    assert f"set `log` back to '{tmp_path}/log'" in told.value.hint
+    assert "headwater group drop shop" in told.value.hint
+    assert not (tmp_path / "elsewhere").exists()
+    shutil.move(tmp_path / "log", tmp_path / "elsewhere")
+    elsewhere.claim()
+    assert recorded(state) == before._replace(place=str(tmp_path / "elsewhere"))
+
+
+def test_a_log_that_was_deleted_gets_a_new_id_and_one_that_comes_back_is_refused(
+    log: Log, state: State, tmp_path: Path
+) -> None:
+    log.claim()
+    before = recorded(state)
+    shutil.move(tmp_path / "log", tmp_path / "kept")
+    log.claim()
+    now = recorded(state)
+    assert now.place == before.place
+    assert now.id != before.id
+    shutil.rmtree(tmp_path / "log")
+    shutil.move(tmp_path / "kept", tmp_path / "log")
+    with pytest.raises(OperatorMustAct, match=f"is another one \\(id {before.id}\\)") as told:
+        log.claim()
+    assert f"put the log with id {now.id} back, or delete this one" in told.value.hint
+
+
+def test_processes_that_claim_a_log_at_once_agree_on_its_id(log: Log, state: State, tmp_path: Path) -> None:
+    def claim(_: int) -> None:
+        with closing(State.connect(state.url)) as own:
+            Log(own, "shop", str(tmp_path / "log")).claim()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(claim, range(8)))
+    assert log.strange() is None
+
+
+def recorded(state: State) -> Recorded:
+    row = state.group("shop")
+    assert row is not None
+    assert row.log is not None
+    return row.log
 
 
 def test_a_log_path_that_cannot_be_a_folder_is_told(state: State, tmp_path: Path) -> None:
@@ -408,6 +499,17 @@ def test_a_log_may_live_in_an_object_store(state: State, object_store: str) -> N
     assert pq.read_table(inside(segment.path), filesystem=filesystem(segment.path)).num_rows == 1
     assert Log(state, "shop", f"{object_store}/log").collect_orphans(timedelta(0)) == 1
     assert log.trim(Lsn(110)) == 1
+    assert log.orphans(timedelta(0)) == []
+    log.claim()
+    assert Log(state, "shop", f"{object_store}/log").strange() is None
+    append(log, [110], 120)
+    store = filesystem(segment.path)
+    store.delete_dir_contents(inside(f"{object_store}/log"))
+    assert len(log.missing()) == 1
+    log.claim()
+    assert log.strange() is None
+    append(log, [120], 130)
+    assert log.remove() == 1
     assert log.orphans(timedelta(0)) == []
 
 

@@ -25,6 +25,7 @@ from headwater.change import Lsn
 from headwater.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.lake import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
 from headwater.fresh import wait_until_fresh
@@ -421,7 +422,8 @@ def test_a_run_until_caught_up_ends_when_everything_is_there(database: str, tmp_
             ((newest,),) = lake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
             return int(newest)
 
-        assert ask(file, "check") == (0, "check: OK\n")  # which makes the lake
+        assert ask(file, "check") == (0, "check: OK\n")
+        open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")).close()
         attach(lake, parse_lake_url(f"sqlite:///{tmp_path}/lake.sqlite"), "lake")
         first = run()
         source.execute("DELETE FROM orders WHERE id % 2 = 0")

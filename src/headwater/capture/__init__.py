@@ -2,6 +2,7 @@
 
 from headwater.capture.check import problems
 from headwater.capture.checktable import TableWish
+from headwater.capture.dropping import drop_from_source
 from headwater.capture.export import Exported, exported_snapshot
 from headwater.capture.published import ALTERED, places
 from headwater.capture.run import prepare, run_capture
@@ -20,6 +21,7 @@ __all__ = [
     "current",
     "described",
     "described_all",
+    "drop_from_source",
     "exported_snapshot",
     "first_look",
     "object_name",

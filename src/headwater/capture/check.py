@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from difflib import get_close_matches
 from typing import Any
 
-from headwater.capture.checktable import TableWish, table_problems
+from headwater.capture.checktable import TableWish, table_problems, uncarried
 from headwater.capture.published import places
 from headwater.capture.source import (
     Identity,
@@ -30,6 +31,7 @@ from headwater.state.connect import Connection, connect, server_name, translated
 __all__ = ["problems"]
 
 _OLDEST = 14
+_logger = logging.getLogger("headwater.capture")
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a composite type"}
 
 
@@ -66,10 +68,13 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
             f"{where} has wal_level {level!r}, not 'logical'",
             hint="ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
         )
+    names = [object_name(group) for group in groups]
     user, replication, create = _row(
         connection,
         "SELECT rolname::text, rolreplication OR rolsuper, has_database_privilege(current_database(), 'CREATE')"
+        " OR (SELECT count(*) FROM pg_publication WHERE pubname = ANY(%s)) = %s"
         " FROM pg_roles WHERE rolname = current_user",
+        (names, len(names)),
     )
     if not replication:
         yield OperatorMustAct(f"role {user!r} may not replicate", hint=f'ALTER ROLE "{user}" REPLICATION')
@@ -78,7 +83,6 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
             f"role {user!r} may not create a publication in {where}",
             hint=f'GRANT CREATE ON DATABASE "{connection.info.dbname}" TO "{user}"',
         )
-    names = [object_name(group) for group in groups]
     used, ours, sending = _row(
         connection,
         "SELECT count(*), count(*) FILTER (WHERE slot_name = ANY(%s)),"
@@ -108,7 +112,17 @@ def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -
                 yield problem or _missing(connection, wish.table)
             else:
                 yield from table_problems(connection, wish, oid)
+                _warn_of_uncarried(wish, uncarried(connection, wish, oid))
         yield from _publication(connection, object_name(group), {oid: wish.table for wish, oid, _ in found if oid})
+
+
+def _warn_of_uncarried(wish: TableWish, names: Collection[str]) -> None:
+    if names and wish.columns is None:
+        _logger.warning(
+            "table %s: its generated columns are not carried, as PostgreSQL does not send them: %s",
+            wish.table,
+            ", ".join(names),
+        )
 
 
 def _found(connection: Connection, wish: TableWish) -> tuple[int | None, HeadwaterError | None]:

@@ -10,13 +10,14 @@ from typing import Literal
 
 from headwater import history
 from headwater.capture.shapes import LISTS_SINCE, described
+from headwater.capture.source import GENERATED_SINCE
 from headwater.change import Column, Relation, TableName
 from headwater.ducklake.evolution import RESERVED
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.types import lake_type
 
-__all__ = ["TableWish", "table_problems"]
+__all__ = ["TableWish", "table_problems", "uncarried"]
 
 # Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
 # two are columns of its files. Any other name works.
@@ -47,13 +48,11 @@ class TableWish:
 def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterator[HeadwaterError]:
     """All problems of a table that is there."""
     row = connection.execute(
-        "SELECT relpersistence::text, has_table_privilege(oid, 'SELECT'), pg_has_role(relowner, 'USAGE')"
-        " FROM pg_class WHERE oid = %s",
-        (oid,),
+        "SELECT relpersistence::text, pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", (oid,)
     ).fetchone()
     if row is None:
         return  # dropped this very moment
-    persistence, readable, owned = row
+    persistence, owned = row
     relation = described(connection, oid, None)
     table = relation.table
     if persistence != "p":
@@ -61,8 +60,7 @@ def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterato
             f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
             hint=f"ALTER TABLE {table} SET LOGGED",
         )
-    if not readable:
-        yield OperatorMustAct(f"table {str(table)!r} may not be read", hint=f"GRANT SELECT ON {table} TO CURRENT_USER")
+    yield from _unreadable(connection, oid)
     if not owned:
         yield OperatorMustAct(
             f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
@@ -73,6 +71,36 @@ def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterato
         yield from _identity(connection, relation)
         yield from _partitions(connection, relation)
     yield from _columns(connection, wish, relation)
+
+
+def uncarried(connection: Connection, wish: TableWish, oid: int) -> list[str]:
+    """Generated columns that the table has, and that its mirror will not."""
+    rows = connection.execute(
+        "SELECT attname::text, attgenerated::text FROM pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
+        " AND NOT attisdropped ORDER BY attnum",
+        (oid,),
+    )
+    sent = connection.info.server_version >= GENERATED_SINCE
+    return [name for name, kind in rows if name not in wish.exclude and not (kind == "s" and sent)]
+
+
+def _unreadable(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
+    """Of a partitioned table the leaves are read, so they must be readable too."""
+    rows = connection.execute(
+        "SELECT current_user::text, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),"
+        " n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid IN (SELECT %(oid)s UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)"
+        " WHERE isleaf) ORDER BY c.oid <> %(oid)s, 4, 5",
+        {"oid": oid},
+    ).fetchall()
+    for schema, user in dict.fromkeys((schema, user) for user, usable, _, schema, _ in rows if not usable):
+        yield OperatorMustAct(
+            f"role {user!r} may not use the schema {schema!r}", hint=f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
+        )
+    for user, _, readable, *name in rows:
+        if not readable:
+            table = TableName(*name)
+            yield OperatorMustAct(f"table {str(table)!r} may not be read", hint=f'GRANT SELECT ON {table} TO "{user}"')
 
 
 def _hidden(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:

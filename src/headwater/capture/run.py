@@ -13,8 +13,8 @@ from typing import Any
 from headwater.capture.catalog import Catalog
 from headwater.capture.slot import ROLL_BYTES, Stream
 from headwater.capture.source import (
-    ANEW,
     Source,
+    anew,
     check_slot,
     object_name,
     publication_tables,
@@ -133,8 +133,7 @@ class _Session:
                 return captured
             except QueryFailed as exc:
                 if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
-                    hint = f"drop it with SELECT pg_drop_replication_slot('{name}'); {ANEW}"
-                    raise SlotLost(f"slot {name!r}: {exc.message}", hint=hint) from exc
+                    raise SlotLost(f"slot {name!r}: {exc.message}", hint=anew(self.group)) from exc
                 if exc.sqlstate != _SLOT_IN_USE:
                     raise
                 if time.monotonic() > deadline:

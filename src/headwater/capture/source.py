@@ -16,11 +16,12 @@ from headwater.state import GroupRow, State
 from headwater.state.connect import Connection, connect, server_name, translated
 
 __all__ = [
-    "ANEW",
+    "GENERATED_SINCE",
     "Identity",
     "Published",
     "Slot",
     "Source",
+    "anew",
     "check_slot",
     "current",
     "object_name",
@@ -33,8 +34,10 @@ __all__ = [
     "strange_source",
 ]
 
-# What is left when changes are gone for good: another name, so that nothing goes on from where the old one stood.
-ANEW = "give the group another name in the config, and drop its tables in the lake: they are copied anew"
+
+def anew(group: str) -> str:
+    """What is left to do when changes are gone for good."""
+    return f"`headwater group drop {group}`, then `headwater run` copies the tables anew, in place of their old mirrors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,7 @@ class Source:
 def slot_gone(row: GroupRow) -> SlotLost:
     return SlotLost(
         f"slot {row.slot!r} of group {row.name!r} is gone; its log ends at {row.captured_lsn}",
-        hint=f"the changes since then cannot be had: {ANEW}",
+        hint=f"the changes since then cannot be had: {anew(row.name)}",
     )
 
 
@@ -221,7 +224,7 @@ def strange_slot(slot: str, group: str) -> OperatorMustAct:
 def strange_source(row: GroupRow, identity: Identity) -> OperatorMustAct:
     return OperatorMustAct(
         f"group {row.name!r} was captured from source {row.source_id!r}, this one is {identity.source_id!r}",
-        hint="point `source` at the server it was, or give the group another name",
+        hint=f"point `source` at the server it was; or start over: {anew(row.name)}",
     )
 
 
@@ -235,15 +238,17 @@ def check_slot(slot: Slot, database: str, captured: Lsn | None) -> None:
     if slot.lost:
         raise SlotLost(
             f"slot {slot.name!r} has lost its WAL: {slot.lost}",
-            hint=f"drop it with SELECT pg_drop_replication_slot('{slot.name}'); {ANEW};"
-            " a larger max_slot_wal_keep_size gives more time",
+            hint=f"{anew(_group_of(slot))}; a larger max_slot_wal_keep_size gives more time",
         )
     if captured is not None and slot.confirmed_lsn > captured:
         raise OperatorMustAct(
-            f"slot {slot.name!r} was moved to {slot.confirmed_lsn} by somebody else; our log ends at {captured}",
-            hint="the changes between cannot be had: drop it with"
-            f" SELECT pg_drop_replication_slot('{slot.name}'); {ANEW}",
+            f"slot {slot.name!r} was moved to {slot.confirmed_lsn} by another client; our log ends at {captured}",
+            hint=f"the changes between cannot be had: {anew(_group_of(slot))}",
         )
+
+
+def _group_of(slot: Slot) -> str:
+    return slot.name.removeprefix(object_name(""))
 
 
 def slot_of(connection: Connection, name: str) -> Slot | None:

@@ -12,7 +12,6 @@ import psycopg
 from psycopg import pq
 
 from headwater.capture.pgoutput import EPOCH_2000
-from headwater.capture.source import ANEW
 from headwater.change import Lsn
 from headwater.decode import TEXT_SETTINGS
 from headwater.errors import HeadwaterError, OperatorMustAct, Unreachable
@@ -27,7 +26,8 @@ _SETTINGS = TEXT_SETTINGS | {"statement_timeout": "0", "lock_timeout": "0"}
 _UNDEFINED = "42704"
 _NO_PUBLICATION = (
     "start `headwater run` again, which makes a publication that is missing; if this is told again, changes were made"
-    f" while there was none, and this server cannot read on: drop the slot; {ANEW}"
+    " while there was none, and this server cannot read on: `headwater group drop` the group, then `headwater run`"
+    " copies its tables anew"
 )
 _OPTIONS = " ".join(f"-c {name}={value}".replace(", ", ",") for name, value in _SETTINGS.items())
 

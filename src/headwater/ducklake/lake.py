@@ -27,7 +27,7 @@ from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl, parse_lake_u
 from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unreachable
 from headwater.files import S3, absolute, check_writable, filesystem, make_folder
 
-__all__ = ["Lake", "open_lake"]
+__all__ = ["Lake", "check_usable", "open_lake"]
 
 _VERSION = "1.0"
 _TRIES = 12
@@ -56,6 +56,16 @@ class Lake:
         self._catalog.close()
 
     # -- questions
+
+    def id(self) -> str:
+        """What tells this lake from any other, wherever it is moved: the UUID that DuckLake gave its first schema."""
+        with self._reading() as tx:
+            return reading.first_schema(tx)
+
+    def prepared(self) -> bool:
+        """Whether Headwater has opened it for writing before."""
+        with self._reading() as tx:
+            return "headwater_position" in tx.tables("headwater_position")
 
     def snapshot(self) -> Snapshot:
         with self._reading() as tx:
@@ -169,7 +179,7 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
         check_writable(path, s3)
         if created:
             _create(where, path, catalog, s3)
-        _check(where, path, catalog)
+        check_usable(where, path, catalog)
         _prepare(catalog, created)
     except BaseException:
         catalog.close()
@@ -213,7 +223,8 @@ def _new_sqlite_file(url: SqliteUrl) -> None:
         ) from error
 
 
-def _check(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
+def check_usable(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
+    """Refuse a lake that Headwater cannot write to."""
     with catalog.transaction() as tx:
         found = dict(tx.rows("SELECT key, value FROM ducklake_metadata WHERE scope IS NULL"))
     version = found.get("version")

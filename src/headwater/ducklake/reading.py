@@ -14,6 +14,7 @@ from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
 
 __all__ = [
+    "first_schema",
     "inlined_delete_counts",
     "live_files",
     "live_tables",
@@ -39,6 +40,12 @@ def newest_snapshot(tx: Transaction) -> Snapshot:
         " WHERE snapshot_id = (SELECT max(snapshot_id) FROM ducklake_snapshot)"
     )
     return Snapshot(*row)
+
+
+def first_schema(tx: Transaction) -> str:
+    """The UUID of the schema that a lake is created with."""
+    ((uuid,),) = tx.rows("SELECT schema_uuid FROM ducklake_schema ORDER BY schema_id LIMIT 1")
+    return str(uuid)
 
 
 def positions(tx: Transaction, source: str) -> dict[int, Position]:

@@ -11,7 +11,8 @@ from headwater import merge as merging
 from headwater.capture import described_all
 from headwater.change import Lsn, Relation, TableName
 from headwater.counts import Counts
-from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
+from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, LogGap, TableError
+from headwater.flow.gaps import mend
 from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.log import Batch
@@ -40,7 +41,11 @@ def deliver(m: Mirroring) -> Delivered:
     tables = _chosen(m, plan)
     if not tables.standing:
         return _recorded(m, tables, Delivered(Lsn(0)))
-    staged, seen = _staged(m, tables)
+    try:
+        staged, seen = _staged(m, tables)
+    except LogGap:
+        mend(m)
+        return _recorded(m, tables, Delivered(Lsn(0)))
     if not staged.segments and not tables.behind and not seen:
         return _recorded(m, tables, Delivered(staged.upto, plan.base.id))
     batch = _batch(m, plan, tables, staged, seen)
@@ -112,7 +117,7 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
 def _dropped(row: TableRow) -> TableError:
     return TableError(
         f"the lake has no table {row.lake} any more",
-        hint="somebody dropped it there: mirror the source's table anew, in another group",
+        hint="another client dropped it there: stop this run, `headwater run --recopy` copies the table again",
     )
 
 

@@ -13,7 +13,7 @@ from headwater.merge import Scratch
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import State, TableRow, TableState
 
-__all__ = ["Mirroring", "fail", "give_up", "retry", "tidy"]
+__all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +59,16 @@ def give_up(m: Mirroring, row: TableRow, reason: str) -> None:
 
 def retry(m: Mirroring) -> None:
     """Let tables whose waiting time is over try again, from where the lake has them."""
-    now = datetime.now(UTC)
-    for row in m.state.tables(m.group):
-        if row.state == "ERRORED" and row.retry_at is not None and row.retry_at <= now:
+    try_again(m.state, m.group, datetime.now(UTC))
+
+
+def try_again(state: State, group: str, due: datetime | None = None) -> None:
+    """Let the group's ERRORED tables try again whose waiting time is over by `due`; without it, all of them."""
+    for row in state.tables(group):
+        waits = due is not None and (row.retry_at is None or row.retry_at > due)
+        if row.state == "ERRORED" and not waits:
             again: TableState = "PENDING" if row.position is None else "CATCHUP"
-            m.state.set_state(m.group, row.oid, again, failures=row.failures)
+            state.set_state(group, row.oid, again, failures=row.failures)
 
 
 def tidy(m: Mirroring) -> None:

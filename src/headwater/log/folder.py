@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.errors import ConfigError, Unreachable
-from headwater.files import filesystem, inside, make_folder, sync
+from headwater.files import durable, filesystem, inside, make_folder
 from headwater.log import segment
 
 __all__ = ["Folder", "place"]
 
 _SUFFIX = ".parquet"
+_ID = "headwater.id"
+_MANY = 20
 
 
 def place(source_id: str, group: str) -> str:
@@ -32,31 +34,46 @@ class Folder:
 
     def __init__(self, root: str, place: str) -> None:
         remote = root.startswith("s3://")
-        self.uri = f"{root.rstrip('/') if remote else os.path.abspath(root)}/segments/{place}"
+        self.root = root.rstrip("/") if remote else os.path.abspath(root)
+        self.uri = f"{self.root}/segments/{place}"
         self._system, self._path = filesystem(self.uri), inside(self.uri)
         self._local = not remote
-        self._made = False
+
+    def id(self) -> str | None:
+        """The folder's own id; None if it has none: it is new, or was deleted."""
+        with self._reached():
+            try:
+                with self._system.open_input_stream(f"{self._path}/{_ID}") as stream:
+                    return bytes(stream.read()).decode().strip()
+            except FileNotFoundError:
+                return None
+
+    def identify(self, id: str) -> None:
+        """Give the folder an id."""
+        with self._written(_ID), durable(self._system, f"{self._path}/{_ID}") as stream:
+            stream.write(f"{id}\n".encode())
 
     def uri_of(self, name: str) -> str:
         return f"{self.uri}/{name}"
 
     def write(self, name: str, table: pa.Table) -> None:
         """Write a segment and make it durable."""
-        path = f"{self._path}/{name}"
+        with self._written(name), durable(self._system, f"{self._path}/{name}") as sink:
+            segment.write(table, sink)
+
+    @contextmanager
+    def _written(self, name: str) -> Iterator[None]:
         try:
-            self._make()
-            with self._system.open_output_stream(path) as sink:
-                segment.write(table, sink)
-            if self._local:
-                sync(path)
-                sync(self._path)
+            if self._local:  # each time: it may have been deleted under us
+                make_folder(self._path)
+            yield
         except (PermissionError, NotADirectoryError, FileExistsError) as exc:
             raise ConfigError(
                 f"the log folder {self.uri!r} cannot be written: {exc}", hint="make it writable, or change `log`"
             ) from exc
         except OSError as exc:
             raise Unreachable(
-                f"cannot write the segment {self.uri_of(name)!r}: {exc}",
+                f"cannot write {self.uri_of(name)!r}: {exc}",
                 hint="free disk space, or check the object store",
             ) from exc
 
@@ -67,16 +84,20 @@ class Folder:
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Those of the files that are not there."""
+        if len(names) > _MANY:  # a listing tells of a thousand files at a time
+            listed = set(self.names())
+            names = [name for name in names if name not in listed]
         with self._reached():
             found = self._system.get_file_info([f"{self._path}/{name}" for name in names])
         return [name for name, info in zip(names, found, strict=True) if info.type == fs.FileType.NotFound]
 
-    def names(self, older_than: timedelta = timedelta(0)) -> Iterator[str]:
-        """Segment files last written longer ago than that."""
+    def names(self, older_than: timedelta | None = None) -> Iterator[str]:
+        """Segment files; only those last written longer ago than that."""
         with self._reached():
             infos = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         for info in infos:
-            if info.base_name.endswith(_SUFFIX) and datetime.now(UTC) - info.mtime >= older_than:
+            old = older_than is None or datetime.now(UTC) - info.mtime >= older_than
+            if info.base_name.endswith(_SUFFIX) and old:
                 yield info.base_name
 
     def delete(self, names: Iterable[str]) -> None:
@@ -84,6 +105,15 @@ class Folder:
         for name in names:
             with self._reached(), suppress(FileNotFoundError):
                 self._system.delete_file(f"{self._path}/{name}")
+
+    def remove(self) -> int:
+        """Delete everything in it, and the folder; return how many segments there were."""
+        names = list(self.names())
+        self.delete([*names, _ID])
+        if self._local:
+            with suppress(OSError):  # it is not there, or others keep something of theirs in it
+                os.rmdir(self._path)
+        return len(names)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -93,8 +123,3 @@ class Folder:
             raise Unreachable(
                 f"the log folder {self.uri!r} does not answer: {exc}", hint="check the disk or the object store"
             ) from exc
-
-    def _make(self) -> None:
-        if not self._made and self._local:
-            make_folder(self._path)
-        self._made = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -171,6 +171,29 @@ class Index:
             for row in self._state.query("SELECT path FROM headwater.segments WHERE group_name = %s", (self._group,))
         }
 
+    def changed(self, names: Collection[str]) -> list[tuple[int, Lsn, Lsn]]:
+        """The tables with changes in these files: OID, the last of these commits, and the end of its segment."""
+        rows = self._state.query(
+            "SELECT r.oid, max(p.last_lsn), max(s.end_lsn) FROM headwater.segments s"
+            " JOIN headwater.segment_parts p ON p.segment_id = s.id JOIN headwater.relations r ON r.id = p.relation_id"
+            " WHERE s.group_name = %s AND s.path = ANY(%s) GROUP BY r.oid",
+            (self._group, list(names)),
+        )
+        return [(oid, last, end) for oid, last, end in rows]
+
+    def lose(self, names: Collection[str]) -> None:
+        """Forget segments whose files are gone; the log begins after them once every reader has passed them."""
+        with self._state.transaction() as connection:
+            rows = connection.execute(
+                "DELETE FROM headwater.segments WHERE group_name = %s AND path = ANY(%s) RETURNING end_lsn",
+                (self._group, list(names)),
+            ).fetchall()
+            if rows:
+                connection.execute(
+                    "UPDATE headwater.groups SET lost_lsn = greatest(lost_lsn, %s) WHERE name = %s",
+                    (max(end for (end,) in rows), self._group),
+                )
+
     def trim(self, before: Lsn, retention: timedelta) -> list[str]:
         """Forget segments that end at or below `before` and are old enough; return their files."""
         with self._state.transaction() as connection:
@@ -184,4 +207,9 @@ class Index:
                     "UPDATE headwater.groups SET trimmed_lsn = greatest(trimmed_lsn, %s) WHERE name = %s",
                     (max(end for _, end in rows), self._group),
                 )
+            connection.execute(
+                "UPDATE headwater.groups SET trimmed_lsn = greatest(trimmed_lsn, lost_lsn), lost_lsn = NULL"
+                " WHERE name = %s AND lost_lsn <= %s",
+                (self._group, before),
+            )
         return [path for path, _ in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -14,16 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.change import Committed, Lsn, Relation
-from headwater.errors import OperatorMustAct, Unreachable
+from headwater.errors import LogGap, OperatorMustAct, Unreachable
 from headwater.log import segment
 from headwater.log.folder import Folder, place
+from headwater.log.identity import strange_log
 from headwater.log.index import Index, Indexed, Written
 from headwater.log.segment import Part
 from headwater.log.shapes import Seen, Shapes
-from headwater.state import State
+from headwater.state import Recorded, State
 
 __all__ = ["Batch", "Log", "SegmentRef"]
 
+_MENDS = "start `headwater run`: it copies the tables that need them again"
 _YOUNG = timedelta(hours=24)  # an unregistered file may be part of a transaction that is still being read
 
 
@@ -70,6 +72,31 @@ class Log:
         row = self._state.group(self.group)
         assert row is not None, "a group is made before its log is used"
         return Folder(self._root, place(row.source_id, self.group))
+
+    def claim(self) -> None:
+        """Make the folder the group's log, if it is new or is that already; OperatorMustAct if it is another's."""
+        self._state.record_log(self.group, self._claimed)
+
+    def strange(self) -> OperatorMustAct | None:
+        """Why the folder cannot be the group's log, if it cannot."""
+        row = self._state.group(self.group)
+        return strange_log(self.group, self._folder.root, self._folder.id(), row.log if row else None)
+
+    def missing(self) -> list[str]:
+        """Registered segments whose files are gone."""
+        return self._folder.missing(sorted(self._index.names()))  # a file is there before it is registered
+
+    def changed(self, names: Collection[str]) -> list[tuple[int, Lsn, Lsn]]:
+        """The tables with changes in these segments: OID, the last of these commits, and the end of its segment."""
+        return self._index.changed(names)
+
+    def lose(self, names: Collection[str]) -> None:
+        """Go on without segments whose files are gone: whoever needs them is to be copied again."""
+        self._index.lose(names)
+
+    def remove(self) -> int:
+        """Delete the folder and all that is in it; return how many segments there were."""
+        return self._folder.remove()
 
     def sweep(self) -> int:
         """Delete every file that is not registered; only for the one writer, before it stages anything."""
@@ -168,14 +195,20 @@ class Log:
     def truncated(self, oid: int, since: Lsn) -> set[int]:
         """The transactions (where it is known, subtransactions) that truncated the table since then, and maybe earlier.
 
-        A TRUNCATE whose segment is deleted is not told any more.
+        A TRUNCATE whose segment is gone is not among them.
         """
         xids: set[int] = set()
         for name, versions in self._index.truncations(oid, since):
+            if self._folder.missing([name]):
+                continue
             rows = self._folder.read(name, ["relation", "op", "xid"])
             ours = pc.is_in(rows["relation"], pa.array(versions, pa.int64()))
             xids.update(rows.filter(pc.and_(ours, pc.equal(rows["op"], ord("T"))))["xid"].to_pylist())
         return xids
+
+    def begin(self) -> Lsn:
+        """The position at which the log begins: what was committed before it is not to be had."""
+        return self._index.bounds()[0]
 
     def end(self) -> Lsn:
         """The position up to which the log is complete; 0/0 before anything was captured."""
@@ -184,15 +217,11 @@ class Log:
     def read(self, after: Lsn, upto: Lsn | None = None, max_rows: int | None = None) -> Batch:
         """What was committed from `after` on, whole transactions, at most up to `upto`, about `max_rows` of them.
 
-        At least one transaction when there is one, however large.
+        At least one transaction when there is one, however large. LogGap if some of it is gone.
         """
         begin, end = self._index.bounds()  # before the segments: what is registered meanwhile waits for the next read
         if after < begin:
-            raise OperatorMustAct(
-                f"the log of group {self.group!r} begins at {begin}, {after} was asked for",
-                hint="what was between is deleted: give the group another name in the config, and drop its tables in"
-                " the lake: they are copied anew",
-            )
+            raise LogGap(f"the log of group {self.group!r} begins at {begin}, {after} was asked for", hint=_MENDS)
         limit = end if upto is None else min(end, upto)
         if limit <= after:
             return Batch((), after)
@@ -205,6 +234,8 @@ class Log:
                 break
             found.append(each)
             rows += each.rows
+        if gone := self._folder.missing([each.name for each in found]):
+            raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
         return Batch(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
 
@@ -229,6 +260,15 @@ class Log:
         names = self._index.trim(before, retention)
         self._folder.delete(names)  # after the index: a crash between leaves an orphan, not a hole
         return len(names)
+
+    def _claimed(self, recorded: Recorded | None) -> Recorded:
+        found = self._folder.id()
+        if problem := strange_log(self.group, self._folder.root, found, recorded):
+            raise problem
+        if found is None or recorded is None:
+            found = uuid.uuid4().hex
+            self._folder.identify(found)
+        return Recorded(self._folder.root, found)
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten

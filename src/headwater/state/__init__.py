@@ -2,7 +2,7 @@
 
 from headwater.state.connect import connect, server_name
 from headwater.state.lock import Lock
-from headwater.state.rows import Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
+from headwater.state.rows import Fence, GroupRow, Member, Partitions, Recorded, TableOptions, TableRow, TableState
 from headwater.state.store import State
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Lock",
     "Member",
     "Partitions",
+    "Recorded",
     "State",
     "TableOptions",
     "TableRow",

@@ -12,7 +12,7 @@ __all__ = ["Leftover", "leftovers"]
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A slot that a group has left behind. We never drop it: another config may have the group."""
+    """A slot that a group has left behind. We never drop it by ourselves: another config may have the group."""
 
     group: str
     slot: str
@@ -21,7 +21,7 @@ class Leftover:
     def __str__(self) -> str:
         return (
             f"group {self.group!r} is not in the config, and its slot {self.slot!r} keeps {self.wal_bytes >> 20} MB of"
-            f" WAL: if nobody needs it any more, SELECT pg_drop_replication_slot('{self.slot}')"
+            f" WAL: if nobody needs it any more, `headwater group drop {self.group}`"
         )
 
 

@@ -6,7 +6,7 @@ from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.state.lock import CLASS
 
-__all__ = ["MIGRATIONS", "migrate"]
+__all__ = ["MIGRATIONS", "check_version", "migrate"]
 
 MIGRATIONS = (
     """
@@ -22,6 +22,7 @@ MIGRATIONS = (
         confirmed_lsn pg_lsn,
         delivered_lsn pg_lsn,
         trimmed_lsn pg_lsn,
+        lost_lsn pg_lsn, -- segments that end here or before were lost: once every table is past it, the log begins here
         ddl_marks text, -- what marks the event triggers that report schema changes; null: they are not all there
         ddl_lsn pg_lsn, -- from here on they have reported every one
         watched_lsn pg_lsn, -- what the catalog shows without data (columns, partitions) is known up to here
@@ -29,6 +30,10 @@ MIGRATIONS = (
         delivered_at timestamptz,
         capture_error text,
         delivery_error text,
+        log_path text, -- the log and the lake that the group uses, and their ids: others are refused
+        log_id text,
+        lake_url text,
+        lake_id text,
         updated_at timestamptz NOT NULL DEFAULT now()
     );
     CREATE TABLE headwater.tables (
@@ -137,14 +142,19 @@ def migrate(connection: Connection) -> None:
         # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
         have = _version(connection)
-        if have > len(MIGRATIONS):
-            raise OperatorMustAct(
-                f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
-                hint="run the newer headwater that made it",
-            )
+        check_version(have)
         for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
             connection.execute(script)
             connection.execute("INSERT INTO headwater.migrations (version) VALUES (%s)", (number,))
+
+
+def check_version(have: int) -> None:
+    """Refuse a schema that a newer program has made."""
+    if have > len(MIGRATIONS):
+        raise OperatorMustAct(
+            f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
+            hint="run the newer headwater that made it",
+        )
 
 
 def _version(connection: Connection) -> int:

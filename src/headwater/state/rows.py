@@ -9,9 +9,20 @@ from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Fence", "GroupRow", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
+__all__ = ["Fence", "GroupRow", "Member", "Partitions", "Recorded", "TableOptions", "TableRow", "TableState"]
 
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
+
+
+class Recorded(NamedTuple):
+    """A log or a lake: where it was when it was last used, and its own id, which it keeps when it is moved."""
+
+    place: str
+    id: str
+
+    @classmethod
+    def of(cls, place: str | None, id: str | None) -> Recorded | None:
+        return None if place is None or id is None else cls(place, id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,21 @@ class GroupRow:
     delivered_at: datetime | None  # when that snapshot was noted
     capture_error: str | None
     delivery_error: str | None
+    log_path: str | None
+    log_id: str | None
+    lake_url: str | None
+    lake_id: str | None
     updated_at: datetime
+
+    @property
+    def log(self) -> Recorded | None:
+        """The group's log; None until there is one."""
+        return Recorded.of(self.log_path, self.log_id)
+
+    @property
+    def lake(self) -> Recorded | None:
+        """The lake that the group is mirrored into; None until there is one."""
+        return Recorded.of(self.lake_url, self.lake_id)
 
     @property
     def error(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, astuple
 from datetime import datetime
@@ -17,7 +17,7 @@ from headwater.errors import OperatorMustAct
 from headwater.state.connect import Connection
 from headwater.state.lock import PATIENCE, Lock
 from headwater.state.migrations import migrate
-from headwater.state.rows import Fence, GroupRow, Member, Partitions, TableOptions, TableRow, TableState
+from headwater.state.rows import Fence, GroupRow, Member, Partitions, Recorded, TableOptions, TableRow, TableState
 from headwater.state.session import Session
 
 __all__ = ["State"]
@@ -26,8 +26,8 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, ddl_marks, ddl_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error,"
-    " updated_at FROM headwater.groups"
+    " trimmed_lsn, ddl_marks, ddl_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error, log_path,"
+    " log_id, lake_url, lake_id, updated_at FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
@@ -84,7 +84,8 @@ class State:
             raise OperatorMustAct(
                 f"group {name!r} was captured from source {row.source_id!r}, slot {row.slot!r};"
                 f" now it should be {source_id!r}, slot {slot!r}",
-                hint="point `source` at the database it was, or give the group another name",
+                hint=f"point `source` at the database it was; or start over: `headwater group drop {name}`, then"
+                " `headwater run` copies the tables anew",
             )
         return row
 
@@ -93,6 +94,34 @@ class State:
 
     def groups(self) -> list[GroupRow]:
         return self._rows(GroupRow, f"{_GROUP} ORDER BY name", ())
+
+    def record_lake(self, group: str, lake: Recorded | None) -> None:
+        """Note which lake is the group's; None: whichever is opened next."""
+        self._write(
+            "UPDATE headwater.groups SET lake_url = %s, lake_id = %s, updated_at = now() WHERE name = %s",
+            (*(lake or (None, None)), group),
+        )
+
+    def record_log(self, group: str, settle: Callable[[Recorded | None], Recorded]) -> None:
+        """Note which log is the group's, as `settle` makes it of what is recorded; one process at a time does so."""
+        with self.transaction() as connection:
+            row = connection.execute(
+                "SELECT log_path, log_id FROM headwater.groups WHERE name = %s FOR UPDATE", (group,)
+            ).fetchone()
+            assert row is not None, "a group is made before its log is used"
+            recorded = Recorded.of(*row)
+            if (settled := settle(recorded)) != recorded:
+                connection.execute(
+                    "UPDATE headwater.groups SET log_path = %s, log_id = %s, updated_at = now() WHERE name = %s",
+                    (*settled, group),
+                )
+
+    def drop_group(self, name: str) -> None:
+        """Forget the group, its tables and the index of its log."""
+        with self.transaction() as connection:
+            # Its segments first: the rows that tell of their parts hold on to the relations.
+            connection.execute("DELETE FROM headwater.segments WHERE group_name = %s", (name,))
+            connection.execute("DELETE FROM headwater.groups WHERE name = %s", (name,))
 
     def request_slot(self, group: str) -> None:
         """Note that the group's slot is about to be created, so that it is known as ours after a crash."""

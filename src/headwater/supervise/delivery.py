@@ -163,6 +163,7 @@ class _Group(threading.Thread):
         return done
 
     def _tidy(self, m: flow.Mirroring) -> None:
+        flow.mend(m)
         try:
             flow.tidy(m)
         except OSError as error:

@@ -10,13 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pyspark.sql import SparkSession
 
 from headwater import flow
-from headwater.config import Config, DuckLake
-from headwater.ducklake.lake import Lake, open_lake
-from headwater.errors import ConfigError, OperatorMustAct
-from headwater.files import S3
+from headwater.config import Config
+from headwater.errors import OperatorMustAct
 from headwater.log import Log, place
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import Lock, State
+from headwater.supervise.lakes import open_group_lake, own_lake, source_name
 
 __all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "when_free"]
 
@@ -28,23 +27,19 @@ CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.r
 def open_state(config: Config) -> State:
     """The state, brought to this version's shape."""
     state = State.connect(config.state_url)
-    state.migrate()
+    try:
+        state.migrate()
+    except BaseException:
+        state.close()
+        raise
     return state
 
 
 def open_log(config: Config, state: State, group: str) -> Log:
-    return Log(state, group, config.log)
-
-
-def open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake:
-    """The lake a group lands in, created when missing; S3 takes its keys from the AWS_* variables in `env`."""
-    lake = config.lakes[config.groups[group].lake]
-    if not isinstance(lake, DuckLake):
-        raise ConfigError(
-            f"lake {config.groups[group].lake!r} is not a DuckLake", hint=f"let groups.{group}.lake name one that is"
-        )
-    s3 = S3.from_environment(env) if lake.data_path.startswith("s3://") else None
-    return open_lake(lake.catalog, lake.data_path, s3=s3)
+    """The group's log; OperatorMustAct if the config names another one than before. The group must be known."""
+    log = Log(state, group, config.log)
+    log.claim()
+    return log
 
 
 def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, spark: SparkSession) -> flow.Mirroring:
@@ -56,16 +51,11 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         source_url=config.source,
         state=state,
         log=open_log(config, state, group),
-        sink=DuckLakeSink(open_group_lake(config, group, env), source_name(row.source_id, group)),
+        sink=DuckLakeSink(own_lake(config, env, state, group), source_name(row.source_id, group)),
         spark=spark,
         scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
         max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,
     )
-
-
-def source_name(source_id: str, group: str) -> str:
-    """Under which name a lake keeps this group's positions: no two pipelines may meet there."""
-    return f"{source_id}/{group}"
 
 
 @contextmanager

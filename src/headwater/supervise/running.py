@@ -7,21 +7,24 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headwater import flow
 from headwater.capture import Source
 from headwater.change import Lsn
 from headwater.config import Config
-from headwater.errors import Unreachable
-from headwater.state import State
+from headwater.errors import CheckFailed, Unreachable
+from headwater.state import State, TableRow
 from headwater.state.processes import announced
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
+from headwater.supervise.lakes import copy_what_is_gone
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
 
-__all__ = ["capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
+__all__ = ["Asked", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +32,29 @@ CAPTURE_GRACE, DELIVERY_GRACE = 15.0, DRAIN_SECONDS + 15
 FENCE_TTL = 7 * 24 * 3600.0
 
 
-def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -> int:
-    """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options of `run` say. The children are started with the same config file and log format."""
+
+    file: Path
+    log_format: str
+    until_caught_up: bool = False
+    recopy: bool = False
+
+
+def run(config: Config, env: Mapping[str, str], asked: Asked) -> int:
+    """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code.
+
+    An ExceptionGroup tells of the tables that are ERRORED when a run until all is caught up has ended.
+    """
+    until_caught_up = asked.until_caught_up
     with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
         alone = [held.enter_context(state.lock(f"run:{name}")) for name in config.groups]
-        if not ready(config, state, stop):
+        gone = partial(copy_what_is_gone, config, env, state) if asked.recopy else lambda: None
+        if not ready(config, state, stop, gone):
             return 0
+        for name in config.groups if until_caught_up else ():
+            flow.try_again(state, name)
         arrived = _caught_up(config, state) if until_caught_up else lambda: False
 
         def done() -> bool:
@@ -45,7 +65,7 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
             except Unreachable:
                 return False  # the children wait for it, too
 
-        common = ["-c", str(file), "--log-format", log_format]
+        common = ["-c", str(asked.file), "--log-format", asked.log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
         needed = ["--all-needed"] if until_caught_up else []
         delivery = Child("delivery", [*common, "_deliver", *needed], DELIVERY_GRACE)
@@ -54,11 +74,15 @@ def run(config: Config, file: Path, log_format: str, *, until_caught_up: bool) -
         finally:
             logger.info("stopping: capture first, then delivery drains what is staged")
             stop_all([captures, [delivery]])
-        return code or int(until_caught_up and _errored(config, state))
+        if until_caught_up and not code and (failed := _errored(config, state)):
+            raise ExceptionGroup("tables are ERRORED", failed)
+        return code
 
 
-def ready(config: Config, state: State, stop: threading.Event) -> bool:
+def ready(config: Config, state: State, stop: threading.Event, also: Callable[[], None] = lambda: None) -> bool:
     """Make everything what the config says, once nobody delivers any more; False if told to stop before that.
+
+    `also` is done then, too.
 
     A delivery that outlived its `run` would go by the old config and the new state at once.
     """
@@ -67,11 +91,19 @@ def ready(config: Config, state: State, stop: threading.Event) -> bool:
             if alone.enter_context(when_free(state, f"deliver:{name}", stop)) is None:
                 return False
         make_ready(config, state)
+        also()
         return True
 
 
-def _errored(config: Config, state: State) -> bool:
-    return any(row.state == "ERRORED" for name in config.groups for row in state.tables(name))
+def _errored(config: Config, state: State) -> list[CheckFailed]:
+    rows = (row for name in config.groups for row in state.tables(name) if row.state == "ERRORED")
+    return [_failure(row) for row in rows]
+
+
+def _failure(row: TableRow) -> CheckFailed:
+    message, _, hint = (row.error or "").partition("\nhint: ")
+    hint = hint or "mend that; each `headwater run --until-caught-up` tries it again"
+    return CheckFailed(f"table {str(row.source)!r} of group {row.group!r} is ERRORED: {message}", hint=hint)
 
 
 def _caught_up(config: Config, state: State) -> Callable[[], bool]:

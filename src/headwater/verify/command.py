@@ -14,7 +14,8 @@ from headwater.errors import ConfigError, Unreachable
 from headwater.logs import redact
 from headwater.spark import session
 from headwater.state import State
-from headwater.supervise.opening import mirroring, open_group_lake, open_state
+from headwater.supervise.lakes import own_lake
+from headwater.supervise.opening import mirroring, open_state
 from headwater.verify import Verified, verify
 
 __all__ = ["verify_all"]
@@ -31,7 +32,7 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
         try:
             found = []
             for group in config.groups:
-                with closing(open_group_lake(config, group, env)) as lake:
+                with closing(own_lake(config, env, state, group)) as lake:
                     found += verify(mirroring(config, env, state, group, spark), lake, only, patience)
             return found
         except PySparkException as error:  # a worker lost the source or the lake; its words may quote a password

@@ -1,0 +1,43 @@
+"""The end of a group in the source: its slot and its publication go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+from psycopg import sql
+
+from headwater.capture.source import Source, publication_tables, slot_of
+from headwater.errors import OperatorMustAct
+from headwater.state import GroupRow
+from headwater.state.connect import Connection, connect, translated
+
+__all__ = ["drop_from_source"]
+
+
+def drop_from_source(url: str, row: GroupRow) -> Iterator[str]:
+    """Drop the group's slot, then its publication, as far as they are there; what was dropped, one by one.
+
+    Of a group that was captured from another database nothing is dropped: what has these names here is not its own.
+    """
+    with Source(url) as source:
+        if source.identify().source_id != row.source_id:
+            return
+    with closing(connect(url, application_name="headwater group drop")) as connection, translated(url):
+        if row.slot_requested and slot_of(connection, row.slot) is not None:
+            _drop_slot(connection, row.slot)
+            yield f"slot {row.slot!r}"
+        if publication_tables(connection, row.publication) is not None:
+            connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(row.publication)))
+            yield f"publication {row.publication!r}"
+
+
+def _drop_slot(connection: Connection, name: str) -> None:
+    try:
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+    except psycopg.errors.ObjectInUse as exc:
+        raise OperatorMustAct(
+            f"slot {name!r} is being read: {str(exc).strip()}",
+            hint="stop its reader, or end its session with pg_terminate_backend(pid)",
+        ) from exc

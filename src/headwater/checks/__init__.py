@@ -1,0 +1,57 @@
+"""Everything that would keep the config from running, found at once: source, state, logs, lakes. Nothing is changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+from headwater.capture import problems as source_problems
+from headwater.checks.known import Known, known, state_problems
+from headwater.checks.lakes import lake_problems
+from headwater.checks.logs import log_problems
+from headwater.config import Config, unsupported
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.state import State
+from headwater.state.leftover import leftovers
+from headwater.supervise.readying import wishes
+
+__all__ = ["check"]
+
+logger = logging.getLogger(__name__)
+
+
+def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> list[HeadwaterError]:
+    """All problems there are; none means that `run` can start. What is only worth knowing is a warning in the log.
+
+    With `recopy` a lake may be another one than before.
+    """
+    found: list[HeadwaterError] = [*unsupported(config)]
+    if not config.groups:
+        found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
+    rows = _known(config, found)
+    asked = (lambda: known(config).groups) if rows.groups else dict
+    found += source_problems(config.source, wishes(config, rows.tables), asked)
+    if rows.groups:
+        with suppress(HeadwaterError):  # already reported
+            _warn_of_leftovers(config)
+    found += log_problems(config, rows)
+    found += lake_problems(config, env, rows, recopy=recopy)
+    return list({str(each): each for each in found}.values())
+
+
+def _known(config: Config, found: list[HeadwaterError]) -> Known:
+    try:
+        denied = state_problems(config.state_url)
+        found += denied
+        return Known({}, {}) if denied else known(config)
+    except HeadwaterError as error:
+        if config.state is not None or isinstance(error, OperatorMustAct):  # else the source's own check says why
+            found.append(error)
+        return Known({}, {})
+
+
+def _warn_of_leftovers(config: Config) -> None:
+    with closing(State.connect(config.source)) as source, closing(State.connect(config.state_url)) as state:
+        for each in leftovers(source, state, config.groups):
+            logger.warning("%s", each)

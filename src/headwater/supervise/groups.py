@@ -1,0 +1,82 @@
+"""`headwater group`: which groups there are, and the end of one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from headwater.capture import drop_from_source
+from headwater.config import Config
+from headwater.errors import ConfigError
+from headwater.log import Log, place
+from headwater.merge import Scratch
+from headwater.state import GroupRow, State
+
+__all__ = ["ListedGroup", "drop_group", "list_groups"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of the config or of the state. `lake` is its name, or the URL if the group is not in the config."""
+
+    name: str
+    lake: str | None
+    tables: int
+    slot: str | None  # None: it has not run yet
+    log: str | None
+    configured: bool
+
+
+def list_groups(config: Config) -> list[ListedGroup]:
+    """The config's groups, and those that the state knows besides."""
+    with closing(State.connect(config.state_url)) as state:
+        known = _known(state)
+        found = [_listed(config, state, name, known.get(name)) for name in config.groups]
+        return found + [_listed(config, state, name, row) for name, row in known.items() if name not in config.groups]
+
+
+def drop_group(config: Config, name: str) -> list[str]:
+    """Drop a group's slot, publication, log and state; what was dropped. Its tables in the lake stay as they are.
+
+    In an order that lets a drop that broke off be repeated: the state goes last.
+    """
+    with closing(State.connect(config.state_url)) as state, ExitStack() as held:
+        known = _known(state)
+        if name not in known:
+            hint = f"there are: {', '.join(known)}" if known else "nothing has run with this config yet"
+            raise ConfigError(f"there is no group {name!r} to drop", hint=hint)
+        for who in ("run", "capture", "deliver"):
+            held.enter_context(state.lock(f"{who}:{name}", patience=0))
+        dropped = [*drop_from_source(config.source, known[name]), *_drop_log(config, state, known[name])]
+        # What all groups share in the source goes here, with the last group: when `known` has no other of this source.
+        state.drop_group(name)
+        return dropped
+
+
+def _known(state: State) -> dict[str, GroupRow]:
+    if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+        return {}
+    return {row.name: row for row in state.groups()}
+
+
+def _listed(config: Config, state: State, name: str, row: GroupRow | None) -> ListedGroup:
+    group = config.groups.get(name)
+    lake = group.lake if group else row.lake_url if row else None
+    tables = len(group.tables) if group else len(state.tables(name))
+    slot, log = (row.slot, row.log_path) if row else (None, None)
+    return ListedGroup(name, lake, tables, slot, log, group is not None)
+
+
+def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:
+    root = row.log.place if row.log else config.log
+    log = Log(state, row.name, root)
+    if log.strange():
+        logger.warning("the log %r is another one by now: it stays as it is", root)
+        return
+    Scratch.clear(f"{root}/scratch/{place(row.source_id, row.name)}")
+    if count := log.remove():
+        yield f"{count} segments in {root!r}"

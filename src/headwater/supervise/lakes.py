@@ -1,0 +1,133 @@
+"""Which lake is a group's: opened, created for a new group, and never taken for another one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+
+from headwater.config import Config, DuckLake
+from headwater.ducklake.finding import check_could_open, find_lake
+from headwater.ducklake.lake import Lake, open_lake
+from headwater.ducklake.url import parse_lake_url
+from headwater.errors import ConfigError, OperatorMustAct
+from headwater.files import S3
+from headwater.sink.ducklake import DuckLakeSink
+from headwater.state import GroupRow, Recorded, State
+
+__all__ = [
+    "copy_what_is_gone",
+    "could_open_group_lake",
+    "find_group_lake",
+    "open_group_lake",
+    "own_lake",
+    "source_name",
+    "strange_lake",
+]
+
+logger = logging.getLogger(__name__)
+
+NEW_LAKE = "its lake is new, and `run --recopy` asked for it"
+DROPPED = "its mirror was dropped in the lake, and `run --recopy` asked for it"
+
+
+def source_name(source_id: str, group: str) -> str:
+    """Under which name a lake keeps this group's positions: no two pipelines may meet there."""
+    return f"{source_id}/{group}"
+
+
+def open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake:
+    """The lake a group lands in, created when missing; S3 takes its keys from the AWS_* variables in `env`."""
+    lake = _lake(config, group)
+    return open_lake(lake.catalog, lake.data_path, s3=_s3(lake, env))
+
+
+def find_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake | None:
+    """The lake a group lands in, as it is; None if there is none. Nothing is created."""
+    lake = _lake(config, group)
+    return find_lake(lake.catalog, lake.data_path, s3=_s3(lake, env))
+
+
+def could_open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> None:
+    """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""
+    lake = _lake(config, group)
+    check_could_open(lake.catalog, lake.data_path, s3=_s3(lake, env))
+
+
+def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -> Lake:
+    """The lake that the group is mirrored into; of a new group it is created, else another one is refused."""
+    row = state.group(group)
+    assert row is not None, "a group is made before its lake is opened"
+    if row.lake is not None and (problem := strange_lake(config, row, _found_id(config, env, group))):
+        raise problem
+    lake = open_group_lake(config, group, env)
+    now = Recorded(str(lake.url), lake.id())
+    if now != row.lake:
+        state.record_lake(group, now)
+    return lake
+
+
+def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMustAct | None:
+    """Why the lake that the config names, whose id was `found`, is not the group's; None if it may be."""
+    recorded, name = row.lake, config.groups[row.name].lake
+    if recorded is None or found == recorded.id:
+        return None
+    url = str(parse_lake_url(_lake(config, row.name).catalog))
+    there = f"another lake (id {found})" if found else "no lake"
+    recopy = "`headwater run --recopy` copies all its tables anew"
+    if url == recorded.place:
+        return OperatorMustAct(
+            f"lake {name!r} of group {row.name!r} is not the one it was: {url} had id {recorded.id}, and now there is"
+            f" {there}",
+            hint=f"restore it; or give it up: {recopy}",
+        )
+    return OperatorMustAct(
+        f"group {row.name!r} is mirrored into {recorded.place} (id {recorded.id}), but lake {name!r} of the config is"
+        f" {url}, where there is {there}",
+        hint=f"point `lakes.{name}` back to {recorded.place}; or, to have the group here, {recopy};"
+        f" or start over with `headwater group drop {row.name}`: the next `headwater run` copies the tables anew",
+    )
+
+
+def copy_what_is_gone(config: Config, env: Mapping[str, str], state: State) -> None:
+    """Have tables copied again that the lake has no longer: all of a group whose lake is another one now."""
+    for group in config.groups:
+        row = state.group(group)
+        if row is None or row.lake is None:
+            continue  # it has not been copied yet
+        if strange_lake(config, row, _found_id(config, env, group)):
+            _copy_again(state, group, {table.oid for table in state.tables(group)}, NEW_LAKE)
+            state.record_lake(group, None)  # after the requests: a crash between finds the lake strange once more
+            continue
+        with closing(own_lake(config, env, state, group)) as lake:
+            there = DuckLakeSink(lake, source_name(row.source_id, group)).standings()
+        copied = {table.oid for table in state.tables(group) if table.position is not None}
+        _copy_again(state, group, copied - there.keys(), DROPPED)
+
+
+def _copy_again(state: State, group: str, oids: set[int], reason: str) -> None:
+    for table in state.tables(group):
+        if table.oid in oids and table.state != "PAUSED":
+            logger.warning("table %s will be copied again: %s", table.source, reason)
+            state.request_resync(group, table.oid, reason)
+
+
+def _found_id(config: Config, env: Mapping[str, str], group: str) -> str | None:
+    found = find_group_lake(config, group, env)
+    if found is None:
+        return None
+    with closing(found):
+        return found.id()
+
+
+def _lake(config: Config, group: str) -> DuckLake:
+    lake = config.lakes[config.groups[group].lake]
+    if not isinstance(lake, DuckLake):
+        raise ConfigError(
+            f"lake {config.groups[group].lake!r} is not a DuckLake", hint=f"let groups.{group}.lake name one that is"
+        )
+    return lake
+
+
+def _s3(lake: DuckLake, env: Mapping[str, str]) -> S3 | None:
+    return S3.from_environment(env) if lake.data_path.startswith("s3://") else None

@@ -1,0 +1,258 @@
+"""`headwater check`: OK means that `run` starts, and nothing is created to find out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headwater.checks import check
+from headwater.config import Config
+from headwater.ducklake.lake import open_lake
+from headwater.errors import HeadwaterError, OperatorMustAct
+from headwater.supervise.lakes import own_lake
+from headwater.supervise.opening import open_state
+from headwater.supervise.readying import make_ready
+
+Statements = list[str]
+
+
+class Place:
+    """A source with the table app.orders, and a role that may do all that is needed and no more."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.database = url.split("/")[3].split("?")[0]
+        self.role = f"r_{self.database}"
+        self.catalog = "sqlite:///lake.sqlite"
+        self.run(
+            f"CREATE ROLE {self.role} LOGIN REPLICATION",
+            f"GRANT CREATE ON DATABASE {self.database} TO {self.role}",
+            "CREATE SCHEMA app",
+            f"GRANT USAGE ON SCHEMA app TO {self.role}",
+            "CREATE TABLE app.orders (id int PRIMARY KEY)",
+            f"ALTER TABLE app.orders OWNER TO {self.role}",
+        )
+
+    def run(self, *statements: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def config(self, *tables: str) -> Config:
+        file, source = self.folder / "headwater.yaml", self.url.replace("postgres@", f"{self.role}@")
+        lake = f"{{ducklake: '{self.catalog}', data_path: ./lake}}"
+        wanted = ", ".join(tables or ["app.orders"])
+        file.write_text(
+            f"source: {source}\nlog: ./log\nlakes: {{main: {lake}}}\ngroups: {{g: {{tables: [{wanted}]}}}}\n"
+        )
+        return Config.load(file, {})
+
+    def problems(self, *tables: str) -> list[str]:
+        return [each.message for each in check(self.config(*tables), {})]
+
+    def start(self) -> None:
+        """What `run` does before it starts its processes, and the lake."""
+        config = self.config()
+        with closing(open_state(config)) as state:
+            make_ready(config, state)
+            own_lake(config, {}, state, "g").close()
+
+
+@pytest.fixture
+def place(database: str, tmp_path: Path) -> Iterator[Place]:
+    made = Place(database, tmp_path)
+    yield made
+    made.run(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()",
+        f"DROP OWNED BY {made.role} CASCADE",
+        f"DROP ROLE {made.role}",
+    )
+
+
+def test_a_role_with_all_it_needs_is_well_and_nothing_is_created(place: Place) -> None:
+    assert place.problems() == []
+    assert [path.name for path in place.folder.iterdir()] == ["headwater.yaml"]
+    with psycopg.connect(place.url) as connection:
+        assert connection.execute("SELECT to_regnamespace('headwater')").fetchone() == (None,)
+    place.start()
+    assert place.problems() == []
+
+
+def test_a_lake_in_postgresql_is_not_created_by_a_check(place: Place) -> None:
+    place.catalog = f"{place.url.replace('postgres@', f'{place.role}@')}&schema=lake"
+    assert place.problems() == []
+    with psycopg.connect(place.url) as connection:
+        assert connection.execute("SELECT to_regnamespace('lake')").fetchone() == (None,)
+    place.start()
+    assert place.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        (["ALTER ROLE {role} NOREPLICATION"], [r"role '\w+' may not replicate"]),
+        (
+            ["REVOKE CREATE ON DATABASE {database} FROM {role}"],
+            [r"may not create the schema 'headwater' in", r"role '\w+' may not create a publication in"],
+        ),
+        (["REVOKE USAGE ON SCHEMA app FROM {role}"], [r"role '\w+' may not use the schema 'app'"]),
+        (["REVOKE SELECT ON app.orders FROM {role}"], [r"table 'app.orders' may not be read"]),
+        (
+            ["ALTER TABLE app.orders OWNER TO postgres", "GRANT SELECT ON app.orders TO {role}"],
+            [r"table 'app.orders' belongs to another role"],
+        ),
+        (["CREATE SCHEMA headwater"], [r"may not use the schema 'headwater' in"]),
+        (
+            [
+                "CREATE SCHEMA headwater",
+                "CREATE TABLE headwater.migrations (version int, applied_at timestamptz)",
+                "GRANT USAGE, CREATE ON SCHEMA headwater TO {role}",
+            ],
+            [r"may not write the tables of the schema 'headwater' in"],
+        ),
+    ],
+    ids=["replication", "create", "usage", "select", "owner", "schema", "state tables"],
+)
+def test_a_role_that_lacks_one_right_is_refused_as_run_would_be(
+    place: Place, taken: Statements, told: Statements
+) -> None:
+    place.run(*(each.format(role=place.role, database=place.database) for each in taken))
+    found = place.problems()
+    assert len(found) == len(told), found
+    for message, pattern in zip(found, told, strict=True):
+        assert re.search(pattern, message), message
+    if "may not be read" not in told[0]:  # which only the copy finds out
+        with pytest.raises(HeadwaterError):
+            place.start()
+
+
+def test_a_role_needs_no_right_to_create_what_is_there(place: Place) -> None:
+    place.start()
+    place.run(f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}")
+    assert place.problems() == []
+    place.start()
+
+
+def test_partitions_must_be_readable_as_well(place: Place) -> None:
+    place.run(
+        "CREATE TABLE app.parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE SCHEMA cold",
+        "CREATE TABLE cold.one PARTITION OF app.parts FOR VALUES FROM (0) TO (9)",
+        f"ALTER TABLE app.parts OWNER TO {place.role}",
+    )
+    assert place.problems("app.parts") == [
+        f"role '{place.role}' may not use the schema 'cold'",
+        "table 'cold.one' may not be read",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        (lambda place: [f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}"], "may not create tables in"),
+        (lambda _: ["CREATE SCHEMA lake"], "may not create tables in the catalog"),
+        (lambda _: None, "may not write the catalog"),
+    ],
+    ids=["no schema", "another's schema", "another's lake"],
+)
+def test_a_catalog_that_the_role_may_not_write_is_refused(
+    place: Place, taken: Callable[[Place], Statements | None], told: str
+) -> None:
+    place.start()  # so that nothing else needs the right
+    catalog = f"{place.url}&schema=lake"
+    if (statements := taken(place)) is not None:
+        place.run(*statements)
+    else:
+        open_lake(catalog, str(place.folder / "lake")).close()
+        place.run(
+            f"GRANT USAGE, CREATE ON SCHEMA lake TO {place.role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA lake TO {place.role}",
+        )
+    place.catalog = catalog.replace("postgres@", f"{place.role}@")
+    assert any(told in each for each in place.problems())
+
+
+def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_copy(place: Place) -> None:
+    with closing(open_lake(f"sqlite:///{place.folder}/lake.sqlite", str(place.folder / "lake"))) as lake:
+        assert place.problems() == []
+        with lake.attached() as (connection, alias):
+            connection.execute(f"CREATE SCHEMA {alias}.app")
+            connection.execute(f"CREATE TABLE {alias}.app.ORDERS (x int)")
+            connection.execute(f"CREATE TABLE {alias}.app.mine (x int)")
+    assert place.problems() == [
+        "tables 'app.orders' and 'app.\"ORDERS\"' differ in case only, which DuckDB cannot hold apart"
+    ]
+    assert place.problems("{table: app.orders, as: app.mine}") == [
+        "the lake has another table or view 'app.mine' already"
+    ]
+    assert place.problems("{table: app.orders, as: app.other}") == []
+
+
+def test_generated_columns_that_are_not_carried_are_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with psycopg.connect(place.url) as connection:
+        virtual = connection.info.server_version >= 180000
+    place.run("ALTER TABLE app.orders ADD s int GENERATED ALWAYS AS (id + 1) STORED")
+    if virtual:
+        place.run("ALTER TABLE app.orders ADD v int GENERATED ALWAYS AS (id + 1) VIRTUAL")
+    name = "v" if virtual else "s"
+    assert place.problems() == []
+    assert f"app.orders: its generated columns are not carried, as PostgreSQL does not send them: {name}" in caplog.text
+    caplog.clear()
+    assert place.problems(f"{{table: app.orders, exclude: [{name}]}}") == []
+    assert caplog.text == ""
+
+
+def test_a_state_of_a_newer_version_is_refused(place: Place) -> None:
+    place.start()
+    place.run("INSERT INTO headwater.migrations (version) VALUES (1000)")
+    assert any("is of version 1000" in each for each in place.problems())
+
+
+def test_a_config_that_was_copied_elsewhere_is_refused_and_the_first_goes_on(place: Place, tmp_path: Path) -> None:
+    place.start()
+    assert place.problems() == []
+    place.folder = tmp_path / "copy"
+    place.folder.mkdir()
+    log, lake = check(place.config(), {})
+    assert (log.exit_code, lake.exit_code) == (4, 4)
+    assert f"group 'g' has its log in '{tmp_path}/log'" in log.message
+    assert f"there is no log of it in '{tmp_path}/copy/log'" in log.message
+    assert f"set `log` back to '{tmp_path}/log'; or start over with `headwater group drop g`" in log.hint
+    assert f"group 'g' is mirrored into sqlite:///{tmp_path}/lake.sqlite" in lake.message
+    assert f"sqlite:///{tmp_path}/copy/lake.sqlite, where there is no lake" in lake.message
+    assert f"point `lakes.main` back to sqlite:///{tmp_path}/lake.sqlite; or" in lake.hint
+    assert "`headwater group drop g`" in lake.hint
+    with pytest.raises(HeadwaterError, match="has its log in"):
+        place.start()
+    assert [path.name for path in place.folder.iterdir()] == ["headwater.yaml"]
+    place.folder = tmp_path
+    assert place.problems() == []
+
+
+def test_a_lake_that_was_moved_is_the_same_and_one_that_was_replaced_is_not(place: Place, tmp_path: Path) -> None:
+    place.start()
+    shutil.move(tmp_path / "lake.sqlite", tmp_path / "moved.sqlite")
+    (gone,) = check(place.config(), {})
+    assert gone.exit_code == 4
+    assert "lake 'main' of group 'g' is not the one it was" in gone.message
+    assert "and now there is no lake" in gone.message
+    assert "restore it; or give it up: `headwater run --recopy` copies all its tables anew" in gone.hint
+    assert check(place.config(), {}, recopy=True) == []
+    open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")).close()
+    assert "and now there is another lake (id " in place.problems()[0]
+    with pytest.raises(OperatorMustAct, match="is not the one it was"):
+        place.start()
+    place.catalog = "sqlite:///moved.sqlite"
+    assert place.problems() == []
+    place.start()
+    config = place.config()
+    with closing(open_state(config)) as state:
+        row = state.group("g")
+    assert row is not None
+    assert row.lake_url == f"sqlite:///{tmp_path}/moved.sqlite"
