@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from headwater.checks import check
+from headwater.checks.schema import schema_changes, trigger_script
 from headwater.config import Config
 from headwater.ducklake.lake import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
@@ -256,3 +257,23 @@ def test_a_lake_that_was_moved_is_the_same_and_one_that_was_replaced_is_not(plac
         row = state.group("g")
     assert row is not None
     assert row.lake_url == f"sqlite:///{tmp_path}/moved.sqlite"
+
+
+def test_check_says_how_schema_changes_reach_the_log_and_installs_nothing(place: Place) -> None:
+    config = place.config()
+    assert "may not create event triggers" in schema_changes(config)
+    place.run(f"ALTER ROLE {place.role} SUPERUSER")
+    assert "`run` installs event triggers" in schema_changes(config)
+    place.run(f"ALTER ROLE {place.role} NOSUPERUSER")
+    assert "may not create event triggers" in schema_changes(config)
+
+
+def test_a_superuser_runs_the_script_and_an_ordinary_role_uses_the_triggers(place: Place) -> None:
+    config = place.config()
+    place.run(trigger_script(config))
+    assert schema_changes(config) == "schema changes: reported by event triggers"
+    place.start()
+    with closing(open_state(config)) as state:
+        group = state.group("g")
+    assert group is not None
+    assert group.ddl_lsn is not None

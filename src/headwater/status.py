@@ -81,6 +81,7 @@ class GroupStatus:
     delivered_lsn: str | None = None
     delivered_at: datetime | None = None
     snapshot_id: int | None = None
+    schema_changes: str | None = None  # how they reach the log: `event triggers` or `catalog`
     staged_segments: int = 0
     staged_rows: int = 0
     capture: PartStatus
@@ -199,6 +200,7 @@ class _Asked:
             delivered_lsn=_text(row.delivered_lsn),
             delivered_at=row.delivered_at,
             snapshot_id=row.snapshot_id,
+            schema_changes="catalog" if row.ddl_lsn is None else "event triggers",
             staged_segments=total.segments if total else 0,
             staged_rows=total.rows if total else 0,
             capture=capture,

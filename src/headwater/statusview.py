@@ -81,6 +81,9 @@ def _lines(status: Status) -> Iterator[str]:
         yield _headline(group)
         yield f"  capture {_part(group.capture)}{_slot(group, known=status.source_error is None)}"
         yield f"  delivery {_part(group.delivery)}{_staged(group)}"
+        if group.schema_changes:
+            verb = "reported by" if group.schema_changes == "event triggers" else "read from the"
+            yield f"  schema changes are {verb} {group.schema_changes}"
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
         if group.tables:
             yield ""

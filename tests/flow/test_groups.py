@@ -192,3 +192,15 @@ def test_a_lake_that_was_deleted_is_made_again_only_when_asked(orders: Mirror) -
     orders.assert_equal("orders", "other")
     assert [each.ok for each in orders.verify()] == [True, True]
     assert check(orders.config, {}) == []
+
+
+def test_the_event_triggers_go_with_the_last_group_of_a_source(orders: Mirror) -> None:
+    with closing(open_state(orders.config)) as state:
+        (row,) = state.groups()
+        state.ensure_group("second", row.source_id, "headwater_second", "headwater_second")
+    orders.stop_capture()
+    count = "SELECT count(*) FROM pg_event_trigger"
+    assert "event triggers" not in ask(orders, "group", "drop", "g", "--yes").output
+    assert orders.rows_of(count) == [(3,)]
+    assert "the event triggers" in ask(orders, "group", "drop", "second", "--yes").output
+    assert orders.rows_of(count) == [(0,)]

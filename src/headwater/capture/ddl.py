@@ -18,7 +18,7 @@ from headwater.capture.definition import definition_sql
 from headwater.capture.shapes import PRINTED
 from headwater.state.connect import Connection
 
-__all__ = ["PREFIX", "install", "install_sql", "marks", "remove"]
+__all__ = ["PREFIX", "install", "install_sql", "installed", "marks", "remove"]
 
 PREFIX = "headwater"  # of the messages; a definition is JSON
 
@@ -204,6 +204,12 @@ def install(connection: Connection) -> str | None:
     except psycopg.errors.InsufficientPrivilege:
         return None
     return marks(connection)
+
+
+def installed(connection: Connection) -> bool:
+    """Whether any of the event triggers is there, in whatever state."""
+    names = [each.name for each in _TRIGGERS]
+    return connection.execute("SELECT FROM pg_event_trigger WHERE evtname = ANY(%s)", (names,)).fetchone() is not None
 
 
 def remove(connection: Connection) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 import psycopg
 from psycopg import sql
 
+from headwater.capture import ddl
 from headwater.capture.source import Source, publication_tables, slot_of
 from headwater.errors import OperatorMustAct
 from headwater.state import GroupRow
@@ -16,9 +17,10 @@ from headwater.state.connect import Connection, connect, translated
 __all__ = ["drop_from_source"]
 
 
-def drop_from_source(url: str, row: GroupRow) -> Iterator[str]:
+def drop_from_source(url: str, row: GroupRow, *, last: bool) -> Iterator[str]:
     """Drop the group's slot, then its publication, as far as they are there; what was dropped, one by one.
 
+    With the `last` group of a source the event triggers go, too, if our role may drop them.
     Of a group that was captured from another database nothing is dropped: what has these names here is not its own.
     """
     with Source(url) as source:
@@ -31,6 +33,16 @@ def drop_from_source(url: str, row: GroupRow) -> Iterator[str]:
         if publication_tables(connection, row.publication) is not None:
             connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(row.publication)))
             yield f"publication {row.publication!r}"
+        if last and ddl.installed(connection):
+            yield _drop_triggers(connection)
+
+
+def _drop_triggers(connection: Connection) -> str:
+    try:
+        ddl.remove(connection)
+    except psycopg.errors.InsufficientPrivilege:
+        return "no event trigger, because they are another role's: `DROP EVENT TRIGGER` needs its owner"
+    return "the event triggers"
 
 
 def _drop_slot(connection: Connection, name: str) -> None:

@@ -51,8 +51,9 @@ def drop_group(config: Config, name: str) -> list[str]:
             raise ConfigError(f"there is no group {name!r} to drop", hint=hint)
         for who in ("run", "capture", "deliver"):
             held.enter_context(state.lock(f"{who}:{name}", patience=0))
-        dropped = [*drop_from_source(config.source, known[name]), *_drop_log(config, state, known[name])]
-        # What all groups share in the source goes here, with the last group: when `known` has no other of this source.
+        row = known[name]
+        last = not any(other.source_id == row.source_id for other in known.values() if other.name != name)
+        dropped = [*drop_from_source(config.source, row, last=last), *_drop_log(config, state, row)]
         state.drop_group(name)
         return dropped
 
