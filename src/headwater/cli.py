@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.console import Console
 
 from headwater import __version__, render
 from headwater.config import DEFAULT_FILE, Config
@@ -152,7 +151,7 @@ def doctor(session: Session, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        render.print_table(columns, rows, Console())
+        render.print_table(columns, rows)
     if bad := [check.name for check in checks if not check.ok]:
         raise CheckFailed(f"this machine is not ready: {', '.join(bad)}")
 
@@ -278,11 +277,11 @@ def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool
     config = session.config()
     if fresh:
         wait_until_fresh(config, timeout)
-    answer = ask(config, sql, os.environ)
+    answer = ask(config, sql, os.environ, as_text=not as_json)
     if as_json:
-        click.echo(render.as_json(*answer))
+        click.echo(render.as_json(answer.columns, answer.rows))
     else:
-        render.print_table(*answer, Console())
+        render.print_table(*answer)
 
 
 @cli.group()
