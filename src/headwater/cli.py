@@ -261,7 +261,8 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
 def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
     """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
 
-    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1.
+    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1; so it does
+    if a table of the config cannot be compared, and says why.
 
     \b
       headwater verify
