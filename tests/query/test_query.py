@@ -9,7 +9,7 @@ import pytest
 
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import PostgresUrl, SqliteUrl
+from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import ConfigError, Unreachable
 from headwater.query import query
 
@@ -139,3 +139,18 @@ def test_a_lake_in_postgresql_can_be_asked_and_its_password_stays_hidden(tmp_pat
     with psycopg.connect(database) as connection:  # nothing was made by asking
         schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname = 'shop'").fetchall()
     assert schemas == []
+
+
+def test_a_catalogs_password_is_not_among_what_duckdb_shows(tmp_path: Path, database: str) -> None:
+    catalog = database.replace("postgres@", "postgres:${LAKE_PASSWORD}@") + "&schema=books"
+    (tmp_path / "headwater.yaml").write_text(
+        f"source: postgresql://db\nlog: log\nlakes: {{shop: {{ducklake: '{catalog}', data_path: lake}}}}\n"
+    )
+    config = Config.load(tmp_path / "headwater.yaml", {"LAKE_PASSWORD": "hunter2"})
+    url = parse_lake_url(config.ducklakes["shop"].catalog)
+    assert isinstance(url, PostgresUrl)
+    assert url.password == "hunter2"
+    with connect() as con:
+        attach(con, url, "lake", data_path=str(tmp_path / "lake"))
+    for sql in ("FROM duckdb_databases()", "FROM duckdb_secrets()", "PRAGMA database_list"):
+        assert "hunter2" not in str(query(config, sql, {}).rows)
