@@ -21,7 +21,7 @@ __all__ = ["HINT", "functions", "lock", "one_query", "refuse_functions"]
 HINT = "write to the source; it is mirrored into the lake"
 # They run SQL that is in a string, where we do not see what it calls, or have DuckDB write a log file.
 _NOT_SEEN = {"query", "json_execute_serialized_sql", "enable_logging"}
-_EXPLAIN = re.compile(r"EXPLAIN\s+(?:ANALYZE\s+)?(?:\(\s*(?:ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\AEXPLAIN\s+(?:ANALYZE\s+)?(?:\(\s*(?:ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE)
 
 _FILES = """
     SELECT CASE WHEN CAST(f.path_is_relative AS BOOLEAN) THEN home.path || f.path ELSE f.path END AS path
@@ -71,7 +71,9 @@ def functions(con: duckdb.DuckDBPyConnection) -> set[str]:
 def refuse_functions(con: duckdb.DuckDBPyConnection, select: str, refused: set[str]) -> None:
     """Refuse a SELECT that calls one of these functions, wherever in it."""
     ((called,),) = con.execute(
-        "SELECT json_extract_string(json_serialize_sql(?::VARCHAR), '$..function_name')", [select]
+        "SELECT CASE WHEN tree ->> 'error' = 'true' THEN error(tree ->> 'error_message')"
+        " ELSE json_extract_string(tree, '$..function_name') END FROM (SELECT json_serialize_sql(?::VARCHAR) AS tree)",
+        [select],
     ).fetchall()
     for name in called:
         if name.lower() in refused | _NOT_SEEN:
