@@ -86,9 +86,16 @@ def test_several_problems_are_all_told_and_the_gravest_decides(runner: CliRunner
     assert result.exit_code == 3
 
 
-def test_a_group_with_a_foreign_error_in_it_is_not_swallowed(runner: CliRunner) -> None:
+def test_a_group_with_a_foreign_error_in_it_is_a_bug(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = runner.invoke(failing(ExceptionGroup("all", [CheckFailed("one"), KeyError("bug")])), ["fail"])
-    assert isinstance(result.exception, ExceptionGroup)
+    assert result.exit_code == 70
+    (file,) = tmp_path.rglob("headwater-crash*/*.txt")
+    assert str(file) in result.stderr
+    assert "KeyError: 'bug'" in file.read_text()
+    assert "CheckFailed: one" in file.read_text()
 
 
 def test_ctrl_c_is_quiet(runner: CliRunner) -> None:

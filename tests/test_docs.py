@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from headwater import errors, history, quarantine
+from headwater import crash, errors, history, quarantine
 from headwater.change import Column
 from headwater.cli import cli
 from headwater.config import Config
@@ -54,7 +54,7 @@ def test_table_state_is_explained_to_operators(state: str) -> None:
     assert f"| `{state}` |" in DOCS["operations.md"]
 
 
-@pytest.mark.parametrize("code", sorted({getattr(errors, name)("").exit_code for name in errors.__all__}))
+@pytest.mark.parametrize("code", sorted({crash.BUG, *(getattr(errors, name)("").exit_code for name in errors.__all__)}))
 def test_exit_code_is_explained_to_operators(code: int) -> None:
     assert re.search(rf"^\| {code} \|", DOCS["operations.md"], re.MULTILINE)
 

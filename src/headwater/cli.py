@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
-import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.console import Console
 
-from headwater import __version__, render
+from headwater import __version__, crash, render
 from headwater.config import DEFAULT_FILE, Config
 from headwater.configvalues import duration
 from headwater.errors import CheckFailed, ConfigError, HeadwaterError
@@ -25,7 +24,7 @@ __all__ = ["cli", "main"]
 
 _WORST_FIRST = (4, 3, 2, 1)
 _INTERRUPTED = 130
-_UNEXPECTED = 3
+_NO_READER = 141  # as if SIGPIPE had ended us
 
 
 @dataclass
@@ -48,6 +47,15 @@ class _Group(click.Group):
     """Turns our errors into messages and exit codes, several at once included."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = self._invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:  # the reader of our output has seen enough, as in `headwater query … | head -1`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+            return ctx.exit(_NO_READER)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         problems: list[HeadwaterError]
         try:
             return super().invoke(ctx)
@@ -56,21 +64,35 @@ class _Group(click.Group):
         except ExceptionGroup as group:
             ours, others = group.split(HeadwaterError)
             if ours is None or others is not None:
-                raise
+                return self._bug(ctx, group)
             problems = list(_leaves(ours))
         except KeyboardInterrupt:
             return ctx.exit(_INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception:  # not ours: a bug, or a library's own word for trouble; it may quote a password
-            secrets = ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
-            click.echo(redact(traceback.format_exc(), secrets), err=True)
-            return ctx.exit(_UNEXPECTED)
-        secrets = ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and _reader_gone():
+                raise
+            return self._bug(ctx, error)
         for problem in problems:
-            click.echo(f"error: {redact(str(problem), secrets)}", err=True)
+            click.echo(f"error: {redact(str(problem), _secrets(ctx))}", err=True)
         codes = {problem.exit_code for problem in problems}
         return ctx.exit(next(code for code in _WORST_FIRST if code in codes))
+
+    def _bug(self, ctx: click.Context, error: Exception) -> Any:
+        click.echo(crash.report(error, _secrets(ctx)), err=True)
+        return ctx.exit(crash.BUG)
+
+
+def _reader_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more; other pipes and sockets can break, too."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _secrets(ctx: click.Context) -> Iterable[str]:
+    return ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
 
 
 def _leaves(group: ExceptionGroup[HeadwaterError]) -> Iterable[HeadwaterError]:
@@ -121,7 +143,7 @@ def cli(ctx: click.Context, file: Path | None, log_format: Literal["text", "json
       headwater query 'SELECT count(*) FROM public.orders' --fresh
     \b
     Exit codes: 0 well; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
-    again later may help; 4 an operator must act.
+    again later may help; 4 an operator must act; 70 a bug in Headwater.
     """
     configure(log_format)
     ctx.obj = Session(file, log_format)
@@ -165,7 +187,7 @@ def doctor(session: Session, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        render.print_table(columns, rows, Console())
+        render.print_table(columns, rows)
     if bad := [check.name for check in checks if not check.ok]:
         raise CheckFailed(f"this machine is not ready: {', '.join(bad)}")
 
@@ -278,7 +300,8 @@ def status(session: Session, watch: bool, as_json: bool, checked: bool, max_lag:
 def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
     """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
 
-    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1.
+    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1; so it does
+    if a table of the config cannot be compared, and says why.
 
     \b
       headwater verify
@@ -317,11 +340,11 @@ def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool
     config = session.config()
     if fresh:
         wait_until_fresh(config, timeout)
-    answer = ask(config, sql, os.environ)
+    answer = ask(config, sql, os.environ, as_text=not as_json)
     if as_json:
-        click.echo(render.as_json(*answer))
+        click.echo(render.as_json(answer.columns, answer.rows))
     else:
-        render.print_table(*answer, Console())
+        render.print_table(*answer)
 
 
 @cli.group()
@@ -341,7 +364,7 @@ def group_list(session: Session, as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
     rows = [(each.name, each.lake, each.tables, each.slot, "yes" if each.configured else "no") for each in found]
-    render.print_table(("group", "lake", "tables", "slot", "in the config"), rows, Console())
+    render.print_table(("group", "lake", "tables", "slot", "in the config"), rows)
 
 
 @group.command("drop")

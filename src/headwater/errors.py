@@ -1,5 +1,7 @@
 """Every error Headwater raises on purpose. A class exists only if someone acts differently on it.
 
+Anything else that ends a command is a bug: exit 70, see `crash.py`.
+
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
 ├── Unreachable          exit 3   a system does not answer: try again later

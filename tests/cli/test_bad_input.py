@@ -260,6 +260,24 @@ def test_an_unknown_table_to_verify(folder: Folder, shop: str) -> None:
     assert "error: table 'public.ordres' is not mirrored\nhint: did you mean public.orders?" in told
 
 
+def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: Folder, shop: str) -> None:
+    execute(shop, "CREATE TABLE gone (id int PRIMARY KEY)")
+    folder.config(shop, "public.orders", "public.gone")
+    config = Config.load(folder.path / "headwater.yaml", {})
+    with closing(open_state(config)) as state:
+        make_ready(config, state)
+    folder.config(shop, "public.orders")
+    code, told = headwater(folder.path / "headwater.yaml", "verify")  # in a process: it must not end our Spark
+    assert "public.gone: not compared: it is not in the config any more" in told
+    assert "public.orders: not compared: it has not been copied yet" in told
+    assert "verify: 1 of 2 tables could not be compared, no other differs" in told
+    assert code == 1
+    execute(shop, "DROP TABLE gone")
+    code, told = headwater(folder.path / "headwater.yaml", "verify", "public.gone")
+    assert "verify: OK (0 tables, 0 rows; 1 not compared)" in told
+    assert code == 0
+
+
 def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop: str) -> None:
     folder.config(shop)
     folder.run("check")  # makes the lake

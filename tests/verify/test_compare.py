@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
+from headwater.change import TableName
 from headwater.errors import Unreachable
-from headwater.verify import Verified
+from headwater.supervise.opening import open_group_lake
+from headwater.verify import Verified, verify
 
 # Type → a value in the source, and another one that a user puts into the lake (DuckDB's literal).
 VALUES = {
@@ -256,5 +258,25 @@ def test_a_table_that_cannot_go_on_does_not_keep_the_others_from_being_compared(
     mirror.sync()
     mirror.stop_capture()
     bad, good = mirror.verify()
-    assert (bad.ok, good.ok) == (False, True)
-    assert bad.reason.startswith("is ERRORED: another client has partitioned")
+    assert (bad.verdict, bad.ok, good.verdict) == ("not compared", False, "equal")
+    assert bad.reason.startswith("it is ERRORED: another client has partitioned")
+
+
+def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_copied_yet_fails(mirror: Mirror) -> None:
+    mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("kept", "later", "left_out", "paused")))
+    mirror.start()
+    states = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
+    mirror.m.state.set_state("g", states["paused"], "PAUSED", error="it was taken out of the config")
+    mirror.m.state.set_state("g", states["later"], "PENDING")
+    mirror.execute("INSERT INTO left_out VALUES (1)", "INSERT INTO kept VALUES (1)")
+    mirror.sync()
+    mirror.ask("DELETE FROM lake.public.left_out")
+    with closing(open_group_lake(mirror.config, "g", {})) as lake:
+        verdicts = verify(mirror.m, lake, (), 30, left=[TableName("public", "left_out")])
+    found = {each.table.removeprefix("public."): each for each in verdicts}
+    assert {name: (each.verdict, each.ok, each.reason) for name, each in found.items()} == {
+        "kept": ("equal", True, ""),
+        "later": ("not compared", False, "it has not been copied yet"),
+        "left_out": ("not compared", True, "it is not in the config any more"),
+        "paused": ("not compared", True, "it is PAUSED: it was taken out of the config"),
+    }

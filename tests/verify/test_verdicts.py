@@ -9,10 +9,18 @@ import pytest
 from headwater.verify import Difference, Verified
 from headwater.verify.view import show
 
-OK = Verified("g", "public.t", "public.t", ok=True, position="0/1", snapshot_id=3, source_rows=5, lake_rows=5)
-LEFT_OUT = Verified("g", "public.h", "raw.h", ok=True, reason="its history has no key to tell rows apart by")
+OK = Verified("g", "public.t", "public.t", "equal", position="0/1", snapshot_id=3, source_rows=5, lake_rows=5)
+KEYLESS = Verified("g", "public.h", "raw.h", "not compared", reason="its history has no key to tell rows apart by")
+ERRORED = Verified("g", "public.e", "public.e", "not compared", ok=False, reason="it is ERRORED: no more")
+DOUBLED = Verified(
+    *("g", "public.d", "public.d", "differs"),
+    ok=False,
+    reason="the history public.d has 2 changes more than once",
+    position="0/1",
+    snapshot_id=3,
+)
 BAG = Verified(
-    *("g", "public.b", "public.b"),
+    *("g", "public.b", "public.b", "differs"),
     ok=False,
     position="0/1",
     snapshot_id=3,
@@ -22,18 +30,47 @@ BAG = Verified(
 )
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "summary"),
+    [
+        ([OK], "verify: OK (1 table, 5 rows)"),
+        ([OK, OK, KEYLESS], "verify: OK (2 tables, 10 rows; 1 not compared)"),
+        ([OK, BAG], "verify: 1 of 2 tables differs"),
+        ([BAG, BAG, DOUBLED, KEYLESS], "verify: 3 of 4 tables differ; 1 not compared"),
+        ([OK, ERRORED], "verify: 1 of 2 tables could not be compared, no other differs"),
+        ([OK, ERRORED, ERRORED, KEYLESS], "verify: 2 of 4 tables could not be compared, no other differs"),
+        ([BAG, ERRORED], "verify: 1 of 2 tables differs; 1 not compared"),
+        ([KEYLESS], "verify: OK (0 tables, 0 rows; 1 not compared)"),
+    ],
+)
+def test_the_summary_tells_what_differs_from_what_could_not_be_compared(
+    verdicts: list[Verified], summary: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(verdicts, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == summary
+
+
 def test_what_is_not_compared_is_told_apart_from_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
-    show([OK, LEFT_OUT], as_json=False)
-    assert capsys.readouterr().out.splitlines() == [
+    show([OK, KEYLESS, ERRORED, DOUBLED], as_json=False)
+    assert capsys.readouterr().out.splitlines()[:-1] == [
         "public.t: OK, 5 rows at 0/1, snapshot 3",
         "public.h → raw.h: not compared: its history has no key to tell rows apart by",
-        "verify: OK (1 tables, 5 rows; 1 not compared)",
+        "public.e: not compared: it is ERRORED: no more",
+        "public.d: DIFFERS at 0/1, snapshot 3: the history public.d has 2 changes more than once",
+    ]
+    show([OK, KEYLESS, ERRORED, DOUBLED], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["verdict"], each["ok"]) for each in told] == [
+        ("equal", True),
+        ("not compared", True),
+        ("not compared", False),
+        ("differs", False),
     ]
 
 
 def test_a_row_without_a_key_is_shown_with_its_number(capsys: pytest.CaptureFixture[str]) -> None:
     show([OK, BAG], as_json=False)
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert capsys.readouterr().out.splitlines()[1:-1] == [
         "public.b: DIFFERS at 0/1, snapshot 3: 2 rows in the source, 1 in the lake",
         "  a row",
         '    source  {"a":"1"} (2 times)',
@@ -41,7 +78,6 @@ def test_a_row_without_a_key_is_shown_with_its_number(capsys: pytest.CaptureFixt
         '  key {"id":"1"}',
         '    source  {"v":"1"}',
         '    lake    {"v":"2"}',
-        "verify: 1 of 2 tables differ",
     ]
     show([BAG], as_json=True)
     assert json.loads(capsys.readouterr().out)[0]["differences"][0]["source_count"] == 2

@@ -39,6 +39,12 @@ def attach(
     if isinstance(url, PostgresUrl):
         _load(con, "postgres_scanner")
         options.append(f"METADATA_SCHEMA {literal(url.schema)}")
+        if url.password is not None:
+            secret = f"headwater_{alias}_catalog"
+            con.execute(
+                f"CREATE OR REPLACE SECRET {identifier(secret)} (TYPE postgres, PASSWORD {literal(url.password)})"
+            )
+            options.append(f"META_SECRET {literal(secret)}")
     else:
         _load(con, "sqlite_scanner")
     if s3 is not None:

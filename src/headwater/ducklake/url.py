@@ -34,7 +34,10 @@ class PostgresUrl:
 
     @property
     def attach_path(self) -> str:
-        return f"ducklake:postgres:{self.conninfo}"
+        """Without the password: DuckDB shows it to anyone who asks (`duckdb_databases()`)."""
+        parts = conninfo_to_dict(self.conninfo)
+        parts.pop("password", None)
+        return f"ducklake:postgres:{make_conninfo('', **parts)}"
 
     @property
     def password(self) -> str | None:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headwater.crash import BUG
+
 __all__ = ["Child", "parent_gone", "stop_all", "watch"]
 
 logger = logging.getLogger(__name__)
@@ -66,9 +68,9 @@ class Child:
         # A failpoint kills once: what is proved is that the next start goes on correctly.
         self.environment = {k: v for k, v in self.environment.items() if k != "HEADWATER_FAILPOINT"}
         self.restart_at = time.monotonic() + self.delay
-        logger.warning(
-            "%s ended with %s, starting it again in %.0f s", self.name, code, self.delay, extra={"child": self.name}
-        )
+        level, what = (logging.ERROR, "70, a bug in Headwater") if code == BUG else (logging.WARNING, str(code))
+        message = f"{self.name} ended with {what}, starting it again in {self.delay:.0f} s"
+        logger.log(level, message, extra={"child": self.name})
         self.delay = min(self.delay * 2, LONGEST_DELAY)
 
     def _forget(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from headwater.capture import Exported, exported_snapshot
 from headwater.capture.copy import Range, balanced, showing
@@ -19,19 +20,22 @@ from headwater.verify.align import aligned
 from headwater.verify.compare import Compared, Difference, Sides, compare
 from headwater.verify.pair import Pair
 
-__all__ = ["Difference", "Verified", "verify"]
+__all__ = ["Difference", "Verdict", "Verified", "verify"]
+
+Verdict = Literal["equal", "differs", "not compared"]
 
 TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One table's verdict. A table that cannot be compared has a `reason`; it may be `ok` to leave it out."""
+    """One table's verdict; `reason` says why it is that. It is `ok` to leave out a table that need not be compared."""
 
     group: str
     table: str
     lake_table: str
-    ok: bool
+    verdict: Verdict
+    ok: bool = True
     reason: str = ""
     position: str | None = None
     snapshot_id: int | None = None
@@ -40,34 +44,53 @@ class Verified:
     differences: tuple[Difference, ...] = ()
 
 
-def verify(m: Mirroring, lake: Lake, only: Collection[TableName], patience: float) -> list[Verified]:
-    """Compare a group's tables (all, or only these) with their mirrors in `lake`."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which tables to compare: all, or `only` these; not those that `left` the config."""
+
+    only: Collection[TableName]
+    left: Collection[TableName]
+
+    def includes(self, row: TableRow) -> bool:
+        return not self.only or row.source in self.only
+
+    def excuse(self, row: TableRow) -> str:
+        """Why it is well that a table is not compared; empty: it must be."""
+        if row.state == "PAUSED":
+            return _state(row)
+        return "it is not in the config any more" if row.source in self.left else ""
+
+
+def verify(
+    m: Mirroring, lake: Lake, only: Collection[TableName], patience: float, left: Collection[TableName] = ()
+) -> list[Verified]:
+    """Compare a group's tables (all, or only these) with their mirrors in `lake`, but those that `left` the config."""
+    choice = _Choice(only, left)
     for _ in range(TRIES):
         with exported_snapshot(m.source_url) as exported, aligned(m, exported.lsn, patience) as snapshot:
             if snapshot is not None:
-                return _compared(m, lake, only, exported, snapshot)
+                return _compared(m, lake, choice, exported, snapshot)
     raise Unreachable(f"the lake of group {m.group!r} did not stop over at an LSN {TRIES} times", hint="try again")
 
 
-def _compared(
-    m: Mirroring, lake: Lake, only: Collection[TableName], exported: Exported, snapshot: int
-) -> list[Verified]:
+def _compared(m: Mirroring, lake: Lake, choice: _Choice, exported: Exported, snapshot: int) -> list[Verified]:
     found: list[Verified] = []
     pairs, rows = {}, {}
     mirrors = _mirrors(lake, snapshot)
     with showing(m.source_url, exported.snapshot_name) as connection:
-        for row in m.state.tables(m.group):
-            if only and row.source not in only:
+        for row in filter(choice.includes, m.state.tables(m.group)):
+            if excuse := choice.excuse(row):
+                found.append(_not_compared(row, excuse, ok=True))
                 continue
             try:
                 pair = _pair(m, row, connection, mirrors)
                 if pair.history and not pair.key:
-                    found.append(_left_out(row, "its history has no key to tell rows apart by", ok=True))
+                    found.append(_not_compared(row, "its history has no key to tell rows apart by", ok=True))
                     continue
                 pairs[row.oid] = pair, _ranges(m, connection, row)
                 rows[row.oid] = row
             except HeadwaterError as error:
-                found.append(_left_out(row, error.message, ok=False))
+                found.append(_not_compared(row, error.message, ok=False))
     if pairs:
         sides = Sides(m.sink.source, m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
         for oid, each in compare(m.spark, sides, pairs).items():
@@ -79,21 +102,24 @@ def _ranges(m: Mirroring, connection: Connection, row: TableRow) -> list[Range]:
     return balanced(connection, row.oid, m.spark.sparkContext.defaultParallelism)
 
 
-def _left_out(row: TableRow, reason: str, *, ok: bool) -> Verified:
-    return Verified(row.group, str(row.source), str(row.lake), ok=ok, reason=reason)
+def _not_compared(row: TableRow, reason: str, *, ok: bool) -> Verified:
+    return Verified(row.group, str(row.source), str(row.lake), "not compared", ok=ok, reason=reason)
 
 
 def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int) -> Verified:
+    if each.error:
+        return _not_compared(row, each.error, ok=False)
     return Verified(
         group=row.group,
         table=str(row.source),
         lake_table=str(row.lake),
+        verdict="equal" if each.equal else "differs",
         ok=each.equal,
-        reason=each.error,
+        reason=each.fault,
         position=str(exported.lsn),
         snapshot_id=snapshot,
-        source_rows=None if each.error else each.source_rows,
-        lake_rows=None if each.error else each.lake_rows,
+        source_rows=None if each.fault else each.source_rows,
+        lake_rows=None if each.fault else each.lake_rows,
         differences=each.differences,
     )
 
@@ -111,8 +137,7 @@ def _mirrors(lake: Lake, snapshot: int) -> dict[TableName, set[str]]:
 def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[TableName, set[str]]) -> Pair:
     """How to compare a table; TableError if it cannot be."""
     if row.state not in ("CATCHUP", "STREAMING"):
-        why = row.error or (f"it is to be copied again, because {row.resync}" if row.resync else "")
-        raise TableError(f"is {row.state}" + (f": {why}" if why else ""))
+        raise TableError(_state(row))
     group = m.state.group(row.group)
     publication = group.publication if group else ""
     relation = described(connection, row.oid, publication)
@@ -130,6 +155,13 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
         row.options.mode == "history",
         _earlier_names(m, relation),
     )
+
+
+def _state(row: TableRow) -> str:
+    """Why a table has no mirror to compare with now."""
+    if row.state in ("PENDING", "SNAPSHOT"):
+        return f"it is to be copied again, because {row.resync}" if row.resync else "it has not been copied yet"
+    return f"it is {row.state}" + (f": {row.error}" if row.error else "")
 
 
 def _earlier_names(m: Mirroring, relation: Relation) -> dict[str, list[str]]:

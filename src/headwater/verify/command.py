@@ -33,7 +33,8 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
             found = []
             for group in config.groups:
                 with closing(own_lake(config, env, state, group)) as lake:
-                    found += verify(mirroring(config, env, state, group, spark), lake, only, patience)
+                    left = _left(state, config, group)
+                    found += verify(mirroring(config, env, state, group, spark), lake, only, patience, left)
             return found
         except PySparkException as error:  # a worker lost the source or the lake; its words may quote a password
             said = redact(str(error).strip().splitlines()[-1], config.secrets())
@@ -42,6 +43,12 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
             ) from None
         finally:
             spark.stop()
+
+
+def _left(state: State, config: Config, group: str) -> list[TableName]:
+    """Tables that the config no longer names; a `run` that was started before may still mirror them."""
+    named = {entry.table for entry in config.groups[group].tables}
+    return [row.source for row in state.tables(group) if row.configured not in named]
 
 
 def _known(state: State, config: Config, names: Sequence[str]) -> list[TableName]:

@@ -21,7 +21,7 @@ from headwater.capture.copy import Range, read_expressions
 from headwater.change import Lsn
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl
-from headwater.errors import TableError
+from headwater.errors import CheckFailed, TableError
 from headwater.files import S3
 from headwater.spark import deal, on_tasks
 from headwater.verify.misfits import is_json, linked, open_entries
@@ -34,14 +34,14 @@ _MIRROR_WEIGHT = 100_000  # rows a mirror is taken for when work is dealt: it is
 
 _SUMS = pa.schema(
     [
-        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string())),
+        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string()), ("fault", pa.string())),
         *(("bucket", pa.int32()), ("rows", pa.int64()), ("high", pa.int64()), ("low", pa.int64())),
         *(("misfits", pa.int64()), ("misfits_high", pa.int64()), ("misfits_low", pa.int64())),
     ]
 )
 _ROWS = pa.schema(
     [
-        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string())),
+        *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string()), ("fault", pa.string())),
         *(("id", pa.string()), ("key", pa.string()), ("hash", pa.string()), ("shown", pa.string())),
         ("count", pa.int64()),
     ]
@@ -64,13 +64,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was found for one table; `error`: it could not be compared."""
+    """What was found for one table; `error`: it could not be compared; `fault`: what is wrong with it as a whole."""
 
     source_rows: int
     lake_rows: int
     differences: tuple[Difference, ...]  # the first of them
     equal: bool
     error: str = ""
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,11 @@ class _Totals:
     def __init__(self) -> None:
         self.sums: defaultdict[bool, Counter[tuple[int, str]]] = defaultdict(Counter)
         self.error = ""
+        self.fault = ""
 
     def add(self, row: Row) -> None:
-        if row.error is not None:
-            self.error = row.error
+        if row.error is not None or row.fault is not None:
+            self.error, self.fault = row.error or self.error, row.fault or self.fault
             return
         sums = self.sums[row.lake]
         for name in ("rows", "high", "low"):
@@ -138,7 +140,7 @@ class _Totals:
 
     @property
     def differ(self) -> bool:
-        return not self.error and self.sums[False] != self.sums[True]
+        return not self.error and not self.fault and self.sums[False] != self.sums[True]
 
     @property
     def buckets(self) -> list[int]:
@@ -150,13 +152,16 @@ class _Totals:
 
     def verdict(self, shown: tuple[Difference, ...]) -> Compared:
         rows = [sum(n for (_, name), n in self.sums[lake].items() if name == "rows") for lake in (False, True)]
-        return Compared(rows[0], rows[1], shown, not self.differ and not self.error, self.error)
+        equal = not self.differ and not self.error and not self.fault
+        return Compared(rows[0], rows[1], shown, equal, self.error, self.fault)
 
 
 def _differences(
     spark: SparkSession, sides: Sides, units: Sequence[_Side], buckets: Mapping[int, Sequence[int]]
 ) -> dict[int, list[Difference]]:
-    rows = on_tasks(spark, _hands(spark, units), _Ask(sides, _ROWS, buckets), _ROWS).where("error IS NULL")
+    rows = on_tasks(spark, _hands(spark, units), _Ask(sides, _ROWS, buckets), _ROWS).where(
+        "error IS NULL AND fault IS NULL"
+    )
     totals = rows.groupBy("oid", "lake", "id", "hash").agg(
         F.max("key").alias("key"), F.max("shown").alias("shown"), F.sum("count").alias("count")
     )
@@ -205,7 +210,9 @@ class _Ask:
                 try:
                     yield from self._asked(con, side, entries)
                 except TableError as error:
-                    yield self._error(side, error.message)
+                    yield self._message(side, error=error.message)
+                except CheckFailed as fault:
+                    yield self._message(side, fault=fault.message)
 
     def _asked(
         self, con: duckdb.DuckDBPyConnection, side: _Side, entries: Sequence[dict[str, Any]]
@@ -223,12 +230,13 @@ class _Ask:
                 pa.array([pair.relation.oid] * batch.num_rows),
                 pa.array([lake] * batch.num_rows),
                 pa.nulls(batch.num_rows),
+                pa.nulls(batch.num_rows),
             ]
             values = [array.cast(each.type) for array, each in zip([*head, *batch.columns], self.schema, strict=True)]
             yield pa.record_batch(values, schema=self.schema)
 
-    def _error(self, side: _Side, message: str) -> pa.RecordBatch:
-        row = {"oid": side.pair.relation.oid, "lake": side.part is None, "error": message}
+    def _message(self, side: _Side, **what: str) -> pa.RecordBatch:
+        row = {"oid": side.pair.relation.oid, "lake": side.part is None, **what}
         return pa.RecordBatch.from_pylist([row], schema=self.schema)
 
     def _printed(self, pair: Pair, part: Range) -> pa.RecordBatchReader:
@@ -245,4 +253,4 @@ def _no_change_twice(con: duckdb.DuckDBPyConnection, pair: Pair) -> None:
     """What its changes come to does not tell whether a history has one of them more than once."""
     count, first = con.execute(pair.doubled()).fetchall()[0]
     if count:
-        raise TableError(f"the history {pair.mirror} has {count} changes more than once, the first at {Lsn(first)}")
+        raise CheckFailed(f"the history {pair.mirror} has {count} changes more than once, the first at {Lsn(first)}")

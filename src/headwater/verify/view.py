@@ -23,21 +23,30 @@ def show(verdicts: Sequence[Verified], *, as_json: bool) -> None:
 
 
 def _summary(verdicts: Sequence[Verified]) -> str:
-    bad = sum(not each.ok for each in verdicts)
-    if bad:
-        return f"verify: {bad} of {len(verdicts)} tables differ"
-    compared = [each for each in verdicts if not each.reason]
-    left_out = f"; {len(verdicts) - len(compared)} not compared" if len(compared) < len(verdicts) else ""
-    return f"verify: OK ({len(compared)} tables, {sum(each.source_rows or 0 for each in compared)} rows{left_out})"
+    equal = [each for each in verdicts if each.verdict == "equal"]
+    differ = sum(each.verdict == "differs" for each in verdicts)
+    left_out = len(verdicts) - len(equal) - differ
+    rest = f"; {left_out} not compared" if left_out else ""
+    if differ:
+        return f"verify: {differ} of {_tables(len(verdicts))} {'differs' if differ == 1 else 'differ'}{rest}"
+    if failed := sum(not each.ok for each in verdicts):
+        return f"verify: {failed} of {_tables(len(verdicts))} could not be compared, no other differs"
+    return f"verify: OK ({_tables(len(equal))}, {sum(each.source_rows or 0 for each in equal)} rows{rest})"
+
+
+def _tables(number: int) -> str:
+    return f"{number} table{'' if number == 1 else 's'}"
 
 
 def _lines(each: Verified) -> list[str]:
     name = each.table if each.table == each.lake_table else f"{each.table} → {each.lake_table}"
-    if each.reason:
+    if each.verdict == "not compared":
         return [f"{name}: not compared: {each.reason}"]
     at = f"at {each.position}, snapshot {each.snapshot_id}"
-    if each.ok:
+    if each.verdict == "equal":
         return [f"{name}: OK, {each.source_rows} rows {at}"]
+    if each.reason:
+        return [f"{name}: DIFFERS {at}: {each.reason}"]
     found = [f"{name}: DIFFERS {at}: {each.source_rows} rows in the source, {each.lake_rows} in the lake"]
     for difference in each.differences:
         found.append(f"  key {difference.key}" if difference.key else "  a row")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
 
 import duckdb
 
@@ -14,53 +13,53 @@ from headwater.ducklake.url import parse_lake_url
 from headwater.errors import ConfigError, Unreachable
 from headwater.files import S3
 from headwater.logs import redact
+from headwater.query.answer import Answer, answer, explained
+from headwater.query.lock import HINT, functions, lock, one_query, refuse_functions
 
 __all__ = ["Answer", "query"]
 
 _RESERVED = {"main", "memory", "system", "temp"}  # DuckDB has these names already and refuses to attach under them
 _WORD = re.compile(r'"(?:[^"]|"")*"|[^\W\d][\w$]*|.', re.DOTALL)
-_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
 
-class Answer(NamedTuple):
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-
-
-def query(config: Config, sql: str, env: Mapping[str, str]) -> Answer:
+def query(config: Config, sql: str, env: Mapping[str, str], *, as_text: bool = False) -> Answer:
     """Run one reading statement; a name without its lake (`public.orders`) is looked up in the first group's lake."""
     if not config.ducklakes:
         raise ConfigError("the config has no DuckLake to query", hint="add one under `lakes:`")
-    default = _default_lake(config)
-    named = {word.lower() for word in _words(sql)}
     secrets = config.secrets()
     with connect() as con:
         try:
-            _refuse_writing(con, sql)
-            for name, lake in config.ducklakes.items():
-                if name == default or name.lower() in named:  # each costs a connection to its catalog
-                    _attach(con, name, lake, env, secrets)
-            _use(con, default)
-            cursor = con.execute(_rename_reserved(con, sql, [name for name in config.ducklakes if name in _RESERVED]))
-            return Answer(tuple(column[0] for column in cursor.description or ()), cursor.fetchall())
+            statement, select = one_query(con, sql)
+            builtin = functions(con)
+            lakes = _attach_named(con, config, sql, env)
+            refuse_functions(con, select, functions(con) - builtin)
+            lock(con, {_alias(name): parse_lake_url(lake.catalog) for name, lake in lakes.items()})
+            renamed = _rename_reserved(con, statement, _RESERVED & set(lakes))
+            return answer(con, renamed, as_text=as_text) if statement == select else explained(con, renamed)
         except (duckdb.IOException, duckdb.HTTPException) as error:
             raise Unreachable(redact(str(error), secrets)) from None  # not chained: it may quote the password
+        except duckdb.PermissionException as error:
+            raise ConfigError(f"a query only reads the lakes: {redact(str(error), secrets)}", hint=HINT) from None
         except duckdb.Error as error:
             raise ConfigError(redact(str(error), secrets)) from None
+
+
+def _attach_named(
+    con: duckdb.DuckDBPyConnection, config: Config, sql: str, env: Mapping[str, str]
+) -> dict[str, DuckLake]:
+    """Attach the default lake, and those that the statement names: each costs a connection to its catalog."""
+    default = _default_lake(config)
+    named = {word.lower() for word in _words(sql)}
+    lakes = {name: lake for name, lake in config.ducklakes.items() if name == default or name.lower() in named}
+    for name, lake in lakes.items():
+        _attach(con, name, lake, env, config.secrets())
+    _use(con, default)
+    return lakes
 
 
 def _default_lake(config: Config) -> str:
     used = [group.lake for group in config.groups.values() if group.lake in config.ducklakes]
     return next(iter((*used, *config.ducklakes)))
-
-
-def _refuse_writing(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    statements = con.extract_statements(sql)
-    if len(statements) != 1:
-        raise ConfigError(f"expected one statement, found {len(statements)}: {sql!r}")
-    if statements[0].type not in _READS:
-        hint = "write to the source; it is mirrored into the lake"
-        raise ConfigError(f"a query only reads, and this is {statements[0].type.name}: {sql!r}", hint=hint)
 
 
 def _attach(
