@@ -13,6 +13,7 @@ import psycopg
 
 from headwater.capture.partitions import Seen, members, troubles
 from headwater.capture.published import look_at_publication
+from headwater.capture.replaced import look_at_names
 from headwater.capture.shapes import carried, described_all
 from headwater.capture.source import object_name
 from headwater.capture.spellings import Spellings, respelled, spellings
@@ -129,6 +130,7 @@ class Watch(threading.Thread):
             # An error rather than only the rows that a policy shows.
             self._connection = connect(self._url, application_name="headwater watch", options="-c row_security=off")
         with translated(self._url):
+            look_at_names(self._connection, self._state, self._group, self._first_look)
             if self._pending is None:
                 look_at_publication(self._connection, self._state, self._group)
                 oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
@@ -144,6 +146,9 @@ class Watch(threading.Thread):
                 # What was found is delivered by who comes past the log's end of now.
                 self._hurry(self._connection, _written(self._connection))
                 self._state.note_watched(self._group, look.since)
+
+    def _first_look(self) -> None:
+        first_look(self._url, self._state, self._log, self._group)
 
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""

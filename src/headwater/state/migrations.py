@@ -55,6 +55,8 @@ MIGRATIONS = (
         partitions jsonb, -- of a partitioned table: what was below it at the last look
         published text, -- what marks its place in the publication, as `run` left it
         spellings jsonb NOT NULL DEFAULT '{}', -- of its enums and composite types, at the last look
+        replaces bigint[] NOT NULL DEFAULT '{}', -- OIDs of tables whose mirrors its next copy takes the place of
+        dropped_lsn pg_lsn, -- the source had no such table any more at this position; null: it has
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)
     );
