@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +17,7 @@ from headwater.change import TableName
 from headwater.errors import ConfigError, TableError
 from headwater.state import State, TableRow
 from headwater.state.connect import Connection
-from headwater.state.succession import add_successor, dropped_error, note_dropped, take_over
+from headwater.state.succession import add_successor, dropped_error, note_dropped, reassign, take_over
 
 __all__ = [
     "Resolved",
@@ -29,7 +29,6 @@ __all__ = [
     "sent_columns",
     "stop",
     "table_names",
-    "wish_of",
 ]
 
 _logger = logging.getLogger("headwater.capture")
@@ -40,7 +39,7 @@ _PATIENCE = 30.0  # seconds: how long the lake is hurried along to where a table
 class Resolved:
     """What a table of the config is in the source now.
 
-    found: `oid`, which may have another name now. replaced: `oid` has the name, and the mirror is that of `wish.oid`.
+    found: `oid`, which may have another name now. replaced: `oid` has the name, and the mirror is that of `before`.
     dropped: it was mirrored and is gone. taken: its table has another name now, which the config names too.
     missing: there never was such a table.
     """
@@ -49,6 +48,7 @@ class Resolved:
     fate: Literal["found", "replaced", "dropped", "taken", "missing"]
     name: TableName  # now
     oid: int = 0  # 0: there is none
+    before: int | None = None  # the mirrored table that it is, or was
     left: TableName | None = None  # replaced: what the mirrored table is called now; None: it was dropped
 
 
@@ -73,35 +73,53 @@ def table_names(connection: Connection, oids: Iterable[int], names: Iterable[Tab
 def meant(wishes: Sequence[TableWish], tables: Mapping[int, TableName]) -> list[Resolved]:
     """The same, of a source that has these tables, by OID.
 
-    A mirrored table is followed by its OID as long as it is there and nothing but mirrored tables has its name: so two
-    that swap names stay what they are.
+    A mirrored table is followed by its OID. When mirrored tables took each other's names, each belongs to the entry
+    whose name it has now, if that one treats it as before: so the names in the config stay right.
     """
     named = {name: oid for oid, name in tables.items()}
-    mirrored = {wish.oid for wish in wishes if wish.oid is not None}
-    swapped = [
-        wish for wish in wishes if wish.oid in tables and named.get(wish.table, wish.oid) in mirrored - {wish.oid}
-    ]
-    # If the config treats each as it treats the one whose name it got, the names in the config are right as they are.
-    right = {wish.oid for wish in swapped} == {named[wish.table] for wish in swapped} and all(
-        named[wish.table] in wish.like for wish in swapped
-    )
-    found = [_meant(wish, named, tables, mirrored, right and wish in swapped) for wish in wishes]
+    mirrored = {wish.oid: wish for wish in wishes if wish.oid is not None}
+    swapped = {
+        here: wish
+        for wish in wishes
+        if (here := named.get(wish.table, 0)) != wish.oid and here in mirrored and here in wish.like
+        if wish.oid in tables or (wish.oid is not None and _filled(wish, named, mirrored))
+    }
+    found = [_meant(wish, _before(wish, swapped), named.get(wish.table), tables, mirrored) for wish in wishes]
     return [_agreed(each, found, tables) for each in found]
 
 
-def _meant(
-    wish: TableWish, named: Mapping[TableName, int], tables: Mapping[int, TableName], mirrored: set[int], by_name: bool
-) -> Resolved:
+def _filled(wish: TableWish, named: Mapping[TableName, int], mirrored: Mapping[int, TableWish]) -> bool:
+    """A mirrored table has the name of one that was dropped: does a new table make up for it at the end of the line?"""
     here = named.get(wish.table)
-    if here is not None and (wish.oid in (None, here) or by_name):
-        return Resolved(wish, "found", wish.table, here)
-    if wish.oid is None:
+    while here is not None and here in mirrored:
+        here = named.get(mirrored[here].table)
+    return here is not None
+
+
+def _before(wish: TableWish, swapped: Mapping[int, TableWish]) -> int | None:
+    """The mirrored table that is left for an entry: if another has its own, what that one gave up for it."""
+    for here, each in swapped.items():
+        if each is wish:
+            return here
+    before = wish.oid
+    while before is not None and before in swapped:
+        before = swapped[before].oid
+    return before
+
+
+def _meant(
+    wish: TableWish, before: int | None, here: int | None, tables: Mapping[int, TableName], mirrored: Container[int]
+) -> Resolved:
+    """What an entry means, whose mirror is that of `before`, while its name is that of `here`."""
+    if here is not None and before in (None, here):
+        return Resolved(wish, "found", wish.table, here, here)
+    if before is None:
         return Resolved(wish, "missing", wish.table)
-    if wish.oid in tables and (here is None or here in mirrored):
-        return Resolved(wish, "found", tables[wish.oid], wish.oid)
+    if before in tables and (here is None or here in mirrored):
+        return Resolved(wish, "found", tables[before], before, before)
     if here is None:
-        return Resolved(wish, "dropped", wish.table)
-    return Resolved(wish, "replaced", wish.table, here, tables.get(wish.oid))
+        return Resolved(wish, "dropped", wish.table, 0, before)
+    return Resolved(wish, "replaced", wish.table, here, before, tables.get(before))
 
 
 def _agreed(one: Resolved, found: Sequence[Resolved], tables: Mapping[int, TableName]) -> Resolved:
@@ -109,8 +127,8 @@ def _agreed(one: Resolved, found: Sequence[Resolved], tables: Mapping[int, Table
     others = {each.oid for each in found if each is not one}
     if one.fate == "found" and one.oid in others and tables[one.oid] != one.wish.table:
         return replace(one, fate="taken")
-    if one.fate == "replaced" and one.wish.oid in others:
-        return replace(one, fate="found")  # the mirrored one goes on under its new name
+    if one.fate == "replaced" and one.before in others:
+        return replace(one, fate="found", before=one.oid)  # the mirrored one goes on under its new name
     return one
 
 
@@ -148,27 +166,36 @@ def sent_columns(connection: Connection, wish: TableWish, oid: int) -> tuple[str
     return kept
 
 
-def wish_of(row: TableRow) -> TableWish:
-    """What the config wanted of a table when `run` began."""
-    o = row.options
-    replaced = o.replaced if row.position is not None else "copy"  # nothing is lost with a mirror that is not there
-    return TableWish(row.configured, row.oid, o.columns, o.exclude, o.types, o.mode, o.append_only, replaced)
-
-
 def look_at_names(connection: Connection, state: State, group: str, first_look: Callable[[], None]) -> None:
     """See to tables that were dropped, or replaced under their names; `first_look` notes how a new table looks."""
-    rows = {row.oid: row for row in state.tables(group) if row.state != "PAUSED"}
-    found = resolved(connection, [wish_of(row) for row in rows.values()])
+    rows = [row for row in state.tables(group) if row.state != "PAUSED"]
+    found = resolved(connection, [_wish(row, rows) for row in rows])
     if any(one.fate in ("dropped", "replaced") for one in found) and not _same_source(connection, state, group):
         return  # the capture that reads it will say so
-    for one, row in zip(found, rows.values(), strict=True):
-        if one.fate == "replaced":
-            _replace(connection, state, row, one, first_look)
-        elif one.fate == "dropped":
-            drop(connection, state, row)
-        elif one.fate == "found" and row.stopped:
-            _logger.info("table %s has its name again, and goes on", row.configured)
-            state.set_state(group, row.oid, "CATCHUP")
+    entries = {one.before: one.wish.table for one in found if one.before is not None and one.fate != "taken"}
+    named = {row.oid: replace(row, configured=entries.get(row.oid, row.configured)) for row in rows}
+    reassign(state, group, {row.oid: named[row.oid].configured for row in rows if named[row.oid] != row})
+    for one in found:
+        if one.fate in ("replaced", "dropped", "found") and one.before in named:
+            _see_to(connection, state, named[one.before], one, first_look)
+
+
+def _wish(row: TableRow, rows: Sequence[TableRow]) -> TableWish:
+    """What the config wanted of a table when `run` began."""
+    o = row.options
+    like = frozenset(each.oid for each in rows if each.options == o and o.followed_name)
+    replaced = o.replaced if row.position is not None else "copy"  # nothing is lost with a mirror that is not there
+    return TableWish(row.configured, row.oid, o.columns, o.exclude, o.types, o.mode, o.append_only, replaced, like)
+
+
+def _see_to(connection: Connection, state: State, row: TableRow, one: Resolved, first_look: Callable[[], None]) -> None:
+    if one.fate == "replaced":
+        _replace(connection, state, row, one, first_look)
+    elif one.fate == "dropped":
+        drop(connection, state, row)
+    elif row.stopped:
+        _logger.info("table %s has its name again, and goes on", row.configured)
+        state.set_state(row.group, row.oid, "CATCHUP")
 
 
 def _same_source(connection: Connection, state: State, group: str) -> bool:

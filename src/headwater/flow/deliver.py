@@ -11,7 +11,7 @@ from headwater.change import Lsn, Relation, TableName
 from headwater.counts import Counts
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.flow.mirroring import Mirroring, fail, give_up
-from headwater.flow.names import names_now, replaced
+from headwater.flow.names import held_back, names_now
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.log import Batch
 from headwater.sink.ducklake import Plan, Standing
@@ -215,8 +215,9 @@ def _clashes(m: Mirroring, plan: Plan, tables: _Tables, oids: set[int]) -> dict[
 
 
 def _hold_back(m: Mirroring, plan: Plan, tables: _Tables) -> None:
-    """A mirror keeps its name until the table that has it in the source now takes its place."""
-    for oid in replaced(m, [tables.rows[oid] for oid in tables.renamed if tables.rows[oid].options.followed_name]):
+    """Rename no mirror yet that has to wait for another table to take its place."""
+    renamed = {oid: lake for oid, (_, lake) in tables.renamed.items() if lake != plan.standings[oid].name}
+    for oid in held_back(m, plan.standings, renamed):
         del tables.renamed[oid]
         followed = plan.followed[oid]
         same = followed.fields == plan.standings[oid].table.columns

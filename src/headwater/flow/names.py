@@ -14,7 +14,7 @@ from headwater.sink.ducklake import Standing
 from headwater.state import TableRow
 from headwater.state.connect import connect, translated
 
-__all__ = ["free_names", "names_now", "replaced"]
+__all__ = ["free_names", "held_back", "names_now"]
 
 
 def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
@@ -34,9 +34,19 @@ def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[i
     }
 
 
-def replaced(m: Mirroring, rows: Collection[TableRow]) -> set[int]:
-    """Of these tables, those whose name in the config a table has that is not mirrored yet."""
-    return _replaced(m, rows, _called(m, rows)) if rows else set()
+def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
+    """Of the mirrors that are to get these names, those that have to wait for another table to be copied.
+
+    It takes a mirror's place together with its name: so there always is one under that name.
+    """
+    if not renamed:
+        return set()
+    rows = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
+    now = _called(m, rows)
+    making_way = {oid for row in rows for oid in row.replaces}
+    making_way |= {row.oid for row in rows if row.oid not in now and row.dropped_lsn is None}  # not looked at yet
+    taken = {standings[oid].name for oid in making_way if oid in standings}
+    return _replaced(m, rows, now) & renamed.keys() | {oid for oid, name in renamed.items() if name in taken}
 
 
 def free_names(
@@ -45,7 +55,7 @@ def free_names(
     """The names that are free for tables to be copied, and the mirrors that get other names so that they are."""
     given_up = [oid for row in waiting for oid in (row.oid, *row.replaces)]
     names = m.sink.names(given_up)
-    if all(_takes(names, name) for name in wanted):
+    if all(_takes(names, name) for name in wanted) and not any(row.replaces for row in waiting):
         return m.sink.names(given_up), {}
     moved = names_now(m, m.sink.standings(), given_up)
     while True:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headwater.change import Lsn, TableName
 from headwater.errors import TableError
 from headwater.state.rows import TableRow
 from headwater.state.store import State
 
-__all__ = ["add_successor", "dropped_error", "note_dropped", "reclaim", "take_over"]
+__all__ = ["add_successor", "dropped_error", "note_dropped", "reassign", "reclaim", "take_over"]
 
 
 def dropped_error(row: TableRow, lsn: Lsn) -> TableError:
@@ -66,6 +68,8 @@ def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | 
         "lsn": lsn,
         "published": published,
         "replaces": [each for each in (*row.replaces, row.oid) if each != oid],
+        "schema": row.configured.schema,
+        "table": row.configured.name,
         "group": row.group,
         "oid": oid,
         "old": row.oid,
@@ -74,7 +78,8 @@ def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | 
         connection.execute(
             "UPDATE headwater.tables SET state = 'PENDING', error = NULL, failures = 0, retry_at = NULL,"
             " resync = %(reason)s, resync_lsn = %(lsn)s, replaces = replaces || %(replaces)s::bigint[],"
-            " published = coalesce(%(published)s, published), dropped_lsn = NULL, updated_at = now()"
+            " published = coalesce(%(published)s, published), dropped_lsn = NULL, updated_at = now(),"
+            " configured_schema = %(schema)s, configured_table = %(table)s"
             " WHERE group_name = %(group)s AND source_oid = %(oid)s",
             parameters,
         )
@@ -92,4 +97,16 @@ def reclaim(state: State, group: str, oid: int) -> None:
         connection.execute(
             "UPDATE headwater.tables SET replaces = array_remove(replaces, %s::bigint) WHERE group_name = %s",
             (oid, group),
+        )
+
+
+def reassign(state: State, group: str, entries: Mapping[int, TableName]) -> None:
+    """Note which name in the config each table belongs to, after they took each other's."""
+    if not entries:
+        return
+    with state.transaction() as connection:
+        connection.cursor().executemany(
+            "UPDATE headwater.tables SET configured_schema = %s, configured_table = %s"
+            " WHERE group_name = %s AND source_oid = %s",
+            [(*name, group, oid) for oid, name in entries.items()],
         )

@@ -126,7 +126,7 @@ def _find(connection: Connection, state: State, name: str, group: Group) -> Iter
     rows = {row.oid: row for row in state.tables(name)}
     marks = places(connection, object_name(name))
     for entry, one in zip(group.tables, resolved(connection, _wishes(group, list(rows.values()))), strict=True):
-        before = rows.get(one.wish.oid or 0)
+        before = rows.get(one.before or 0)
         if one.fate == "missing":
             raise ConfigError(f"there is no table {str(entry.table)!r} in the source", hint="run `headwater check`")
         if one.fate == "taken":
