@@ -206,6 +206,21 @@ def test_an_old_table_that_is_wanted_again_before_it_was_replaced_is_copied_agai
     assert rows["a_old"].resync == "another table had its place for a while"
 
 
+def test_a_mirrored_table_that_took_the_name_of_a_dropped_one_leaves_its_own_entry_without_a_table(
+    place: Place,
+) -> None:
+    old = place.ready("public.a", "public.b")
+    place.run("DROP TABLE a", "ALTER TABLE b RENAME TO a")
+    for _ in range(2):
+        rows = place.ready("public.b", "public.a", copied=False)
+        assert (rows["a"].oid, rows["a"].state, rows["a"].replaces) == (old["b"].oid, "PENDING", (old["a"].oid,))
+        assert (rows["b"].oid, rows["b"].state, rows["b"].position) == (old["a"].oid, "ERRORED", None)
+        assert check(place.config("public.a", "public.b"), {}) == []
+    place.run("CREATE TABLE b (id int PRIMARY KEY)")
+    rows = place.ready("public.a", "public.b", copied=False)
+    assert (rows["b"].state, rows["b"].replaces) == ("PENDING", (old["a"].oid,))
+
+
 STOPS = ("{table: public.a, replaced: stop}", "{table: public.a, mode: history}")
 
 

@@ -205,10 +205,19 @@ def test_a_mirrored_table_may_take_the_name_of_one_that_was_dropped(mirror: Mirr
     mirror.settle()
     mirror.assert_equal("t", "other")
     assert names(mirror) == {"t", "other"}
+    assert {name: row.state for name, row in rows(mirror).items()} == {
+        "t": "STREAMING", "other": "STREAMING", "heir": "ERRORED",
+    }  # fmt: skip
     mirror.reopen()
+    assert rows(mirror)["heir"].state == "ERRORED"
     mirror.execute("INSERT INTO t VALUES (7)", "INSERT INTO other VALUES (7)")
     mirror.settle()
     mirror.assert_equal("t", "other")
+    mirror.execute("CREATE TABLE heir (id int PRIMARY KEY)", "INSERT INTO heir VALUES (8)")
+    mirror.looked()
+    mirror.settle()
+    mirror.assert_equal("t", "other", "heir")
+    assert {row.state for row in rows(mirror).values()} == {"STREAMING"}
 
 
 def test_the_old_table_is_mirrored_on_under_its_new_name_and_the_new_one_beside_it(mirror: Mirror) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
+
+from psycopg.types.json import Jsonb
 
 from headwater.change import Lsn, TableName
 from headwater.errors import TableError
+from headwater.state.connect import Connection
 from headwater.state.rows import TableRow
 from headwater.state.store import State
 
@@ -62,7 +66,11 @@ def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> N
 
 
 def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | None) -> None:
-    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is known no longer."""
+    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is known no longer.
+
+    If the successor was mirrored for another entry of the config, `row` stays as what is left of that one.
+    """
+    heir = next(each for each in state.tables(row.group) if each.oid == oid)
     parameters = {
         "reason": f"it took the place of the table that was {row.configured}",
         "lsn": lsn,
@@ -83,9 +91,30 @@ def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | 
             " WHERE group_name = %(group)s AND source_oid = %(oid)s",
             parameters,
         )
-        connection.execute(
-            "DELETE FROM headwater.tables WHERE group_name = %(group)s AND source_oid = %(old)s", parameters
-        )
+        if heir.configured == row.configured:
+            connection.execute(
+                "DELETE FROM headwater.tables WHERE group_name = %(group)s AND source_oid = %(old)s", parameters
+            )
+        else:
+            _leave_for(connection, row, heir, lsn)
+
+
+def _leave_for(connection: Connection, row: TableRow, heir: TableRow, lsn: Lsn) -> None:
+    """The entry of the config that `heir` has left has no table in the source any more."""
+    error = TableError(
+        f"table {str(heir.configured)!r} has taken the place of {str(row.configured)!r}, which was dropped",
+        hint="take it out of the config, or create it again",
+    )
+    connection.execute(
+        "UPDATE headwater.tables SET (namespace, name, lake_schema, lake_table, configured_schema, configured_table)"
+        " = (%s, %s, %s, %s, %s, %s), options = %s, state = 'ERRORED', error = %s, retry_at = NULL, position = NULL,"
+        " copy_lsn = NULL, resync = NULL, replaces = '{}', dropped_lsn = %s, updated_at = now()"
+        " WHERE group_name = %s AND source_oid = %s",
+        (
+            *(*heir.configured, *heir.lake, *heir.configured, Jsonb(asdict(heir.options)), str(error)),
+            *(lsn, row.group, row.oid),
+        ),
+    )
 
 
 def reclaim(state: State, group: str, oid: int) -> None:

@@ -67,7 +67,7 @@ def make_ready(config: Config, state: State) -> None:
                 logger.warning("table %s will be copied again: %s", each.name, reason)
                 state.request_resync(name, each.oid, reason)
         prepare(config.source, state, name, {each.name: each.columns for each in there})
-        _leave_out(state, name, {each.oid for each in found})
+        _leave_out(state, group, name, {each.oid for each in found})
         for each in found:
             _enter(state, name, each)
         with closing(connect(config.source)) as connection, translated(config.source):
@@ -78,7 +78,8 @@ def make_ready(config: Config, state: State) -> None:
 def _enter(state: State, group: str, found: _Found) -> None:
     entry = found.entry
     row = state.ensure_table(group, found.oid, found.name, entry.target, entry.table, _options(entry))
-    reclaim(state, group, found.oid)
+    if found.there:
+        reclaim(state, group, found.oid)
     if found.error is not None:
         stop(state, row, found.error)
     elif found.there and row.state == "PAUSED":
@@ -186,11 +187,13 @@ def _refuse_another_mode(found: _Found) -> None:
         )
 
 
-def _leave_out(state: State, group: str, wanted: set[int]) -> None:
-    for row in state.tables(group):
-        if row.oid not in wanted and row.state != "PAUSED":
-            logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, group)
-            state.set_state(group, row.oid, "PAUSED", error="it was taken out of the config")
+def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:
+    named = {entry.table for entry in group.tables}
+    for row in state.tables(name):
+        dropped = row.stopped and row.dropped_lsn is not None and row.configured in named
+        if row.oid not in wanted and row.state != "PAUSED" and not dropped:
+            logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
+            state.set_state(name, row.oid, "PAUSED", error="it was taken out of the config")
 
 
 def _options(entry: Table) -> TableOptions:
