@@ -145,13 +145,156 @@ def test_a_renamed_table_is_still_found_by_its_name_in_the_config(
     assert "table public.a is called public.z in the source now" in caplog.text
     assert check(place.config("public.a"), {}) == []
     assert place.ready("public.z")["z"].oid == before.oid
-    place.run("DROP TABLE z", "CREATE TABLE z (id int PRIMARY KEY)")
-    with pytest.raises(OperatorMustAct, match="is another table now"):
-        place.ready("public.z")
-    assert ["is another table now" in each.message for each in check(place.config("public.z"), {})] == [True]
-    new = place.ready("{table: public.z, as: public.z2}", copied=False)
-    assert [row.lake.name for row in place.state.tables("shop")].count("z2") == 1
-    assert new
+
+
+def test_a_table_that_was_dropped_leaves_the_others_alone(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.ready("public.a", "public.b")
+    place.run("DROP TABLE a")
+    assert check(place.config("public.a", "public.b"), {}) == []
+    assert "table 'public.a' was dropped in the source" in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        rows = place.ready("public.a", "public.b")
+        assert (rows["a"].state, rows["b"].state) == ("STREAMING", "STREAMING")  # what is staged comes first
+        assert rows["a"].dropped_lsn
+    assert caplog.text.count("table 'public.a' was dropped in the source before") == 1
+    assert place.lists() == {"b": None}
+    place.run("DROP TABLE b", "CREATE TABLE c (id int PRIMARY KEY)")
+    rows = place.ready("public.a", "public.b", "public.c", copied=False)
+    assert rows["c"].state == "PENDING"
+    with pytest.raises(ConfigError, match=r"there is no table 'public\.d' in the source"):
+        place.ready("public.c", "public.d")
+
+
+def test_a_table_that_was_dropped_before_its_first_copy_is_errored(place: Place) -> None:
+    place.ready("public.a", "public.b", copied=False)
+    place.run("DROP TABLE a")
+    rows = place.ready("public.a", "public.b", copied=False)
+    assert (rows["a"].state, rows["a"].retry_at, rows["b"].state) == ("ERRORED", None, "PENDING")
+    assert "was dropped in the source" in (rows["a"].error or "")
+
+
+@pytest.mark.parametrize("away", ["DROP TABLE a", "ALTER TABLE a RENAME TO a_old"])
+def test_a_table_that_took_anothers_name_is_copied_in_its_place(place: Place, away: str) -> None:
+    old = place.ready("public.a", "public.b")["a"].oid
+    place.run("CREATE TABLE a_new (id int PRIMARY KEY)", away, "ALTER TABLE a_new RENAME TO a")
+    assert check(place.config("public.a", "public.b"), {}) == []
+    for _ in range(2):
+        rows = place.ready("public.a", "public.b", copied=False)
+        assert (rows["a"].state, rows["a"].replaces, rows["a"].position) == ("PENDING", (old,), None)
+        assert rows["b"].state == "STREAMING"
+    assert len(place.state.tables("shop")) == 2
+    assert place.lists() == {"a": None, "b": None}
+    place.run("CREATE TABLE a_newer (id int PRIMARY KEY)", "DROP TABLE a", "ALTER TABLE a_newer RENAME TO a")
+    newer = place.ready("public.a", "public.b", copied=False)["a"]
+    assert newer.replaces == (old, rows["a"].oid)
+
+
+def test_the_old_table_may_be_mirrored_on_under_its_new_name(place: Place) -> None:
+    before = place.ready("public.a", "public.b")["a"]
+    place.run("ALTER TABLE a RENAME TO a_old", "CREATE TABLE a (id int PRIMARY KEY)")
+    rows = place.ready("public.a", "public.a_old", "public.b", copied=False)
+    assert (rows["a_old"].oid, rows["a_old"].state, rows["a_old"].resync) == (before.oid, "STREAMING", None)
+    assert (rows["a"].state, rows["a"].replaces) == ("PENDING", ())
+
+
+def test_an_old_table_that_is_wanted_again_before_it_was_replaced_is_copied_again(place: Place) -> None:
+    before = place.ready("public.a", "public.b")["a"]
+    place.run("ALTER TABLE a RENAME TO a_old", "CREATE TABLE a (id int PRIMARY KEY)")
+    assert place.ready("public.a", "public.b", copied=False)["a"].replaces == (before.oid,)
+    rows = place.ready("public.a", "public.a_old", "public.b", copied=False)
+    assert (rows["a"].replaces, rows["a_old"].oid) == ((), before.oid)
+    assert rows["a_old"].resync == "another table had its place for a while"
+
+
+def test_a_mirrored_table_that_took_the_name_of_a_dropped_one_leaves_its_own_entry_without_a_table(
+    place: Place,
+) -> None:
+    old = place.ready("public.a", "public.b")
+    place.run("DROP TABLE a", "ALTER TABLE b RENAME TO a")
+    for _ in range(2):
+        rows = place.ready("public.b", "public.a", copied=False)
+        assert (rows["a"].oid, rows["a"].state, rows["a"].replaces) == (old["b"].oid, "PENDING", (old["a"].oid,))
+        assert (rows["b"].oid, rows["b"].state, rows["b"].position) == (old["a"].oid, "ERRORED", None)
+        assert check(place.config("public.a", "public.b"), {}) == []
+    place.run("CREATE TABLE b (id int PRIMARY KEY)")
+    rows = place.ready("public.a", "public.b", copied=False)
+    assert (rows["b"].state, rows["b"].replaces) == ("PENDING", (old["a"].oid,))
+
+
+STOPS = ("{table: public.a, replaced: stop}", "{table: public.a, mode: history}")
+
+
+@pytest.mark.parametrize("entry", STOPS)
+def test_a_table_that_is_to_stop_when_it_is_replaced_stops_alone_until_it_has_its_name_again(
+    place: Place, entry: str
+) -> None:
+    before = place.ready(entry, "public.b")["a"]
+    place.run("ALTER TABLE a RENAME TO a_old", "CREATE TABLE a (id int PRIMARY KEY)")
+    assert check(place.config(entry, "public.b"), {}) == []
+    rows = place.ready(entry, "public.b")
+    assert (rows["a"].oid, rows["a"].state, rows["b"].state) == (before.oid, "ERRORED", "STREAMING")
+    assert "the one that is mirrored is called 'public.a_old' now, and `replaced` is `stop`" in (rows["a"].error or "")
+    assert place.lists() == {"a_old": None, "b": None}
+    place.run("DROP TABLE a", "ALTER TABLE a_old RENAME TO a")
+    rows = place.ready(entry, "public.b")
+    assert (rows["a"].oid, rows["a"].state, rows["a"].error, rows["a"].resync) == (before.oid, "CATCHUP", None, None)
+
+
+def test_a_history_is_given_up_if_the_config_says_so(place: Place) -> None:
+    before = place.ready(STOPS[1])["a"]
+    place.run("DROP TABLE a", "CREATE TABLE a (id int PRIMARY KEY)")
+    assert place.ready(STOPS[1])["a"].state == "ERRORED"
+    rows = place.ready("{table: public.a, mode: history, replaced: copy}", copied=False)
+    assert (rows["a"].state, rows["a"].replaces) == ("PENDING", (before.oid,))
+
+
+def test_a_new_table_that_cannot_be_mirrored_does_not_get_the_name(place: Place) -> None:
+    """Published without a replica identity, PostgreSQL would refuse to update it."""
+    before = place.ready("public.a", "public.b")["a"]
+    place.run("ALTER TABLE a RENAME TO a_old", "CREATE TABLE a (id int)")
+    rows = place.ready("public.a", "public.b")
+    assert (rows["a"].oid, rows["a"].state, rows["b"].state) == (before.oid, "ERRORED", "STREAMING")
+    assert "table 'public.a' has no primary key" in (rows["a"].error or "")
+    assert place.lists() == {"a_old": None, "b": None}
+    place.run("ALTER TABLE a ADD PRIMARY KEY (id)")
+    assert place.ready("public.a", "public.b", copied=False)["a"].replaces == (before.oid,)
+
+
+def test_tables_that_swap_names_go_on(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    swap = ("ALTER TABLE a RENAME TO c", "ALTER TABLE b RENAME TO a", "ALTER TABLE c RENAME TO b")
+    before = place.ready("public.a", "public.b")
+    place.run(*swap)
+    assert check(place.config("public.a", "public.b"), {}) == []
+    after = place.ready("public.a", "public.b")
+    assert {after["a"].oid, after["a"].state, after["a"].resync} == {before["b"].oid, "STREAMING", None}
+    assert caplog.text == ""
+    # Those that are treated otherwise stay what they are, until the config is swapped as well.
+    rows = place.ready("{table: public.a, as: public.fixed}", "public.b", copied=False)
+    place.run(*swap)
+    place.ready("{table: public.a, exclude: [y]}", "public.b")
+    old = place.rows()
+    place.run(*swap)
+    caplog.clear()
+    rows = place.ready("{table: public.a, exclude: [y]}", "public.b")
+    assert (rows["a"].oid, rows["a"].source) == (old["a"].oid, TableName("public", "b"))
+    assert "table public.a is called public.b in the source now" in caplog.text
+    caplog.clear()
+    rows = place.ready("{table: public.b, exclude: [y]}", "public.a")
+    assert (rows["b"].oid, rows["b"].source, rows["b"].resync) == (old["a"].oid, TableName("public", "b"), None)
+    assert caplog.text == ""
+
+
+def test_another_database_is_refused_before_its_tables_are_taken_for_ours(place: Place, other_database: str) -> None:
+    before = place.ready("public.a")
+    with psycopg.connect(other_database, autocommit=True) as other:
+        other.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    file = place.folder / "headwater.yaml"
+    place.config("public.a")
+    file.write_text(file.read_text().replace(f"source: {place.url}", f"source: {other_database}\nstate: {place.url}"))
+    with pytest.raises(OperatorMustAct, match="was captured from source"):
+        make_ready(Config.load(file, {}), place.state)
+    assert place.rows() == before
 
 
 def test_a_delivery_that_outlived_its_run_is_waited_for(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,6 +101,7 @@ class Table(_Model):
     types: dict[str, LakeTypeName] = {}
     schema_changes: Literal["follow", "stop"] = "follow"
     append_only: bool = False  # its rows are never updated nor deleted, so it needs no replica identity
+    replaced: Literal["copy", "stop"] | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -119,6 +120,11 @@ class Table(_Model):
     def target(self) -> TableName:
         """The table's name in the lake."""
         return self.renamed or self.table
+
+    @property
+    def when_replaced(self) -> Literal["copy", "stop"]:
+        """What to do about another table under its name: a history is not given up unless the file says so."""
+        return self.replaced or ("stop" if self.mode == "history" else "copy")
 
 
 def _with_default_lake(tree: dict[str, Any]) -> dict[str, Any]:

@@ -176,15 +176,29 @@ def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
     ]
 
 
-def test_a_table_renamed_since_is_no_problem_but_another_under_its_name_is(group: Group) -> None:
+def test_a_mirrored_table_that_was_renamed_replaced_or_dropped_is_its_own_matter(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
     execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
     with psycopg.connect(group.url) as connection:
         (oid,) = connection.execute("SELECT 't'::regclass::oid::bigint").fetchone() or (0,)
     execute(group.url, "ALTER TABLE t RENAME TO u")
     assert wished(group.url, oid=oid) == []
+    assert caplog.text == ""
     execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
-    ((message, _),) = wished(group.url, oid=oid)
-    assert "is another table now: the one that is mirrored is called 'public.u'" in message
+    assert wished(group.url, oid=oid) == []
+    assert "table 'public.t' is another table now" in caplog.text
+    assert "in place of the old mirror" in caplog.text
+    assert wished(group.url, oid=oid, replaced="stop") == []
+    assert "the one that is mirrored is called 'public.u' now, and `replaced` is `stop`" in caplog.text
+    execute(group.url, "DROP TABLE t", "CREATE TABLE t (id int)")
+    assert wished(group.url, oid=oid) == []
+    assert "is called 'public.u' now; table 'public.t' has no primary key" in caplog.text
+    execute(group.url, "DROP TABLE u", "DROP TABLE t")
+    assert wished(group.url, oid=oid) == []
+    assert "table 'public.t' was dropped in the source" in caplog.text
+    ((message, _),) = wished(group.url)
+    assert "there is no table 'public.t'" in message
 
 
 @pytest.mark.parametrize(

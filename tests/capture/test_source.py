@@ -9,7 +9,7 @@ from captured_group import Group, execute, until
 
 from headwater.capture import Source, described, exported_snapshot
 from headwater.capture.published import places
-from headwater.capture.source import current, publication_tables, slot_of
+from headwater.capture.source import named_oid, publication_tables, slot_of
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.state import connect
@@ -57,14 +57,14 @@ def test_a_table_is_described_as_the_stream_will_describe_it(group: Group) -> No
     streamed = {relation.table: relation for relation in group.log.relations(ids).values()}
     with connect(group.url) as connection:
         for table in names:
-            oid, _ = current(connection, table, None)
+            oid = named_oid(connection, table)
             present = described(connection, oid, "headwater_shop")
             assert replace(present, id=streamed[table].id) == streamed[table]
 
 
 def test_a_table_that_is_not_there_is_told(group: Group) -> None:
     with connect(group.url) as connection, pytest.raises(ConfigError, match=r"no table 'public\.nothing'"):
-        current(connection, TableName("public", "nothing"), None)
+        named_oid(connection, TableName("public", "nothing"))
 
 
 def test_the_publication_follows_the_list_of_tables(group: Group) -> None:
@@ -121,25 +121,6 @@ def test_a_publication_keeps_renamed_tables_and_row_filters_and_follows_lists_of
         assert lists() == {uno: (None, "(id > 5)"), two: (frozenset({"id", "y"}), "(x IS NULL)")}
         with pytest.raises(ConfigError, match="refuses the list of columns"):
             source.ensure_publication("p", {uno: ("id", "nothing")})
-
-
-def test_a_table_is_followed_through_a_rename_and_another_one_under_its_name_is_told(group: Group) -> None:
-    execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
-    one, uno = TableName("public", "one"), TableName("public", "uno")
-    with connect(group.url) as connection:
-        oid, _ = current(connection, one, None)
-        assert current(connection, one, oid) == (oid, one)
-        execute(group.url, "ALTER TABLE one RENAME TO uno")
-        assert current(connection, one, oid) == (oid, uno)
-        execute(group.url, "CREATE TABLE one (id int PRIMARY KEY)")
-        with pytest.raises(OperatorMustAct, match=r"is another table now: .* is called 'public\.uno'"):
-            current(connection, one, oid)
-        execute(group.url, "DROP TABLE uno")
-        with pytest.raises(OperatorMustAct, match="is another table now: the one that is mirrored was dropped"):
-            current(connection, one, oid)
-        execute(group.url, "DROP TABLE one")
-        with pytest.raises(ConfigError, match=r"'public\.one' was dropped"):
-            current(connection, one, oid)
 
 
 def test_a_table_of_another_owner_cannot_be_published_and_that_is_told(group: Group) -> None:

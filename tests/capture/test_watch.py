@@ -11,9 +11,10 @@ import pytest
 from captured_group import Group, until
 
 from headwater import flow
-from headwater.capture import Watch, current, ddl, first_look
+from headwater.capture import Watch, ddl, first_look
 from headwater.capture.partitions import Seen, troubles
 from headwater.capture.published import ALTERED, places
+from headwater.capture.source import named_oid
 from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.state import Member, Partitions, connect
@@ -33,7 +34,7 @@ class Watched:
                 ddl.remove(connection)
             group.state.note_ddl(group.name, None, None)
         names = {table: TableName("public", table) for table in tables}
-        self.oids = {table: current(self.plain, name, None)[0] for table, name in names.items()}
+        self.oids = {table: named_oid(self.plain, name) for table, name in names.items()}
         for table, oid in self.oids.items():
             group.state.ensure_table(group.name, oid, TableName("public", table), TableName("public", table))
             group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())

@@ -11,7 +11,7 @@ import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
-from headwater.change import Lsn
+from headwater.change import Lsn, TableName
 from headwater.counts import Counts
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
@@ -296,10 +296,15 @@ class Late(Interrupted):
     """The same for a first copy."""
 
     def create(
-        self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
+        self,
+        mirrors: Sequence[NewMirror],
+        new: NewTable | None,
+        reports: Mapping[int, list[bytes]],
+        at: Lsn,
+        moved: Mapping[int, TableName],
     ) -> tuple[int, dict[int, Counts]]:
         self._act()
-        return super().create(mirrors, new, reports, at)
+        return super().create(mirrors, new, reports, at, moved)
 
 
 def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mirror) -> None:

@@ -283,13 +283,11 @@ def test_a_table_that_stopped_goes_on_when_the_change_is_undone(mirror: Mirror) 
 
 
 def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None:
-    names = ("gone", "heir", "twice", "reserved", "one", "two", "three", "four", "a", "b", "other")
+    names = ("twice", "reserved", "one", "two", "three", "four", "a", "b", "other")
     mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in names))
     mirror.start()
     mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
     mirror.execute(
-        "DROP TABLE gone",
-        "ALTER TABLE heir RENAME TO gone",  # whose mirror stays
         'ALTER TABLE twice ADD "ID" int',
         'ALTER TABLE reserved ADD "RowId" int',
         "ALTER TABLE one RENAME TO viewed",
@@ -302,7 +300,7 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
         "ALTER TABLE c RENAME TO b",
         *(
             f"INSERT INTO {name} VALUES (1)"
-            for name in ("gone", "twice", "reserved", "viewed", "one", '"Other"', '"Public".four')
+            for name in ("twice", "reserved", "viewed", "one", '"Other"', '"Public".four')
         ),
         *(f"INSERT INTO {name} VALUES (1)" for name in ("a", "b", "other")),
     )
@@ -310,8 +308,8 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
     mirror.assert_equal("a", "b", "other")
     told = {row.lake.name: row.error or "" for row in mirror.m.state.tables("g") if row.state == "ERRORED"}
     assert "keeps for itself" in told.pop("reserved")
-    assert told.keys() == {"heir", "twice", "one", "two", "three", "four"}
-    assert all("already" in told[name] for name in ("heir", "one", "two"))
+    assert told.keys() == {"twice", "one", "two", "three", "four"}
+    assert all("already" in told[name] for name in ("one", "two"))
     assert all("differ in case only" in told[name] for name in ("twice", "three", "four"))
     mirror.ask("DROP VIEW lake.public.viewed")
     for row in mirror.m.state.tables("g"):

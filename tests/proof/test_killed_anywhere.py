@@ -164,3 +164,33 @@ def test_a_capture_killed_under_a_run_at(failpoint: str, mirror: Mirror) -> None
     assert "capture g ended with -9, starting it again" in said
     assert code == 0, said
     assert_whole(mirror)
+
+
+def test_a_delivery_killed_before_a_rename_was_noted(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    mirror.start()
+    mirror.execute("ALTER TABLE t RENAME TO u", "INSERT INTO u VALUES (1)")
+    mirror.captured()
+    deliver_and_be_killed(mirror, "deliver.committed")
+
+    def names() -> set[tuple[str, str]]:
+        return {(str(row.source), str(row.lake)) for row in mirror.m.state.tables("g")}
+
+    assert ("public.t", "public.t") in names()  # which is not so any more
+    mirror.sync()
+    assert names() == {("public.u", "public.u"), ("public.other", "public.other")}
+    mirror.assert_equal("u")
+
+
+@pytest.mark.parametrize("failpoint", ["copy.written", "copy.committed"])
+def test_a_copy_of_a_replaced_table_killed_at(failpoint: str, mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    mirror.start()
+    mirror.transaction("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (2, 3)")
+    mirror.looked()
+    deliver_and_be_killed(mirror, failpoint)
+    mirror.execute("INSERT INTO t VALUES (3, 4)")
+    mirror.settle()
+    mirror.assert_equal("t")
+    (row,) = mirror.m.state.tables("g")
+    assert (row.state, row.replaces, len(mirror.m.sink.standings())) == ("STREAMING", (), 1)

@@ -10,12 +10,12 @@ from typing import Any
 
 from headwater.capture.checktable import TableWish, table_problems, uncarried
 from headwater.capture.published import places
+from headwater.capture.replaced import Resolved, refusal, resolved
 from headwater.capture.source import (
     Identity,
     Slot,
     Source,
     check_slot,
-    current,
     object_name,
     publication_tables,
     slot_gone,
@@ -24,7 +24,7 @@ from headwater.capture.source import (
     strange_source,
 )
 from headwater.change import TableName
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, TableError
 from headwater.state import GroupRow
 from headwater.state.connect import Connection, connect, server_name, translated
 
@@ -106,14 +106,16 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
 
 def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -> Iterator[HeadwaterError]:
     for group, tables in groups.items():
-        found = [(wish, *_found(connection, wish)) for wish in tables]
-        for wish, oid, problem in found:
-            if oid is None:
-                yield problem or _missing(connection, wish.table)
+        found = resolved(connection, list(tables))
+        for each in found:
+            if each.fate == "missing":
+                yield _other_kind(connection, each.wish.table) or _missing(connection, each.wish.table)
+            elif each.fate == "found":
+                yield from table_problems(connection, each.wish, each.oid)
+                _warn_of_uncarried(each.wish, uncarried(connection, each.wish, each.oid))
             else:
-                yield from table_problems(connection, wish, oid)
-                _warn_of_uncarried(wish, uncarried(connection, wish, oid))
-        yield from _publication(connection, object_name(group), {oid: wish.table for wish, oid, _ in found if oid})
+                _logger.warning("%s", _own_matter(connection, each))
+        yield from _publication(connection, object_name(group), {each.oid: each.name for each in found if each.oid})
 
 
 def _warn_of_uncarried(wish: TableWish, names: Collection[str]) -> None:
@@ -125,13 +127,17 @@ def _warn_of_uncarried(wish: TableWish, names: Collection[str]) -> None:
         )
 
 
-def _found(connection: Connection, wish: TableWish) -> tuple[int | None, HeadwaterError | None]:
-    try:
-        return current(connection, wish.table, wish.oid)[0], None
-    except OperatorMustAct as problem:
-        return None, problem
-    except ConfigError as problem:
-        return None, problem if wish.oid else _other_kind(connection, wish.table)
+def _own_matter(connection: Connection, one: Resolved) -> HeadwaterError:
+    """What became of a mirrored table, which keeps no other from running."""
+    name = str(one.wish.table)
+    if one.fate == "dropped":
+        return TableError(f"table {name!r} was dropped in the source", hint="take it out of the config")
+    if one.fate == "taken":
+        return TableError(f"table {name!r} is called {str(one.name)!r} now", hint="the config has both: remove one")
+    replacing = TableError(
+        f"table {name!r} is another table now", hint="`run` copies it in place of the old mirror (`replaced: copy`)"
+    )
+    return refusal(connection, one) or replacing
 
 
 def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | None:

@@ -35,6 +35,8 @@ class TableWish:
     types: Mapping[str, str] = field(default_factory=dict)
     mode: Literal["mirror", "history"] = "mirror"
     append_only: bool = False
+    replaced: Literal["copy", "stop"] = "copy"
+    like: frozenset[int] = frozenset()  # mirrored tables that are treated as this entry asks, so far
 
     @property
     def listed(self) -> bool:

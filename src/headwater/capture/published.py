@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headwater.capture.source import object_name, sends_all
-from headwater.change import Lsn
+from headwater.capture.source import current_end, object_name, sends_all
 from headwater.errors import OperatorMustAct
 from headwater.state import State, TableRow
 from headwater.state.connect import Connection
@@ -42,7 +41,7 @@ def look_at_publication(connection: Connection, state: State, group: str) -> Non
     for row in rows:
         if row.published is not None and now.get(row.oid, row.published) != row.published:
             _logger.warning("table %s will be copied again: %s", row.source, ALTERED)
-            state.request_resync(group, row.oid, ALTERED, _end(connection))
+            state.request_resync(group, row.oid, ALTERED, current_end(connection))
             state.note_published(group, {row.oid: now[row.oid]})
 
 
@@ -57,10 +56,3 @@ def _altered(publication: str, lacking: list[TableRow]) -> OperatorMustAct:
 def _there(connection: Connection, oid: int) -> bool:
     """A table that was dropped has left the publication with it."""
     return connection.execute("SELECT FROM pg_class WHERE oid = %s", (oid,)).fetchone() is not None
-
-
-def _end(connection: Connection) -> Lsn:
-    row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-    assert row is not None
-    lsn: Lsn = row[0]
-    return lsn

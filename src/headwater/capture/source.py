@@ -23,7 +23,10 @@ __all__ = [
     "Source",
     "anew",
     "check_slot",
-    "current",
+    "current_end",
+    "exchange",
+    "move_on",
+    "named_oid",
     "object_name",
     "oid_of",
     "publication_tables",
@@ -120,7 +123,7 @@ class Source:
         wanted = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(tables)
         try:
             with translated(self._url), self._connection.transaction():
-                members = {current(self._connection, table, None)[0]: (table, wanted[table]) for table in wanted}
+                members = {named_oid(self._connection, table): (table, wanted[table]) for table in wanted}
                 self._publish(name, members)
         except OperatorMustAct as exc:
             raise OperatorMustAct(
@@ -313,35 +316,57 @@ def oid_of(connection: Connection, table: TableName) -> int | None:
     return None if row is None else int(row[0])
 
 
-def current(connection: Connection, table: TableName, known: int | None) -> tuple[int, TableName]:
-    """The table the config means, and its name now: one that is `known` by its OID is followed through renames."""
-    named = oid_of(connection, table)
-    if known is not None and known != named:
-        row = connection.execute(
-            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.oid = %s",
-            (known,),
-        ).fetchone()
-        if row is not None and named is None:
-            return known, TableName(*row)
-        if named is not None:
-            raise _replaced(table, TableName(*row) if row else None)
-        raise ConfigError(f"table {str(table)!r} was dropped in the source", hint="remove it from the config")
-    if named is None:
+def named_oid(connection: Connection, table: TableName) -> int:
+    """The OID of the table that has this name now; ConfigError if there is none."""
+    oid = oid_of(connection, table)
+    if oid is None:
         raise ConfigError(f"there is no table {str(table)!r} in the source", hint="correct its name in the config")
-    return named, table
+    return oid
 
 
-def _replaced(table: TableName, renamed: TableName | None) -> OperatorMustAct:
-    if renamed is None:
-        return OperatorMustAct(
-            f"table {str(table)!r} is another table now: the one that is mirrored was dropped",
-            hint="let the new one land under another name with `as:`; the old mirror stays as it is",
+def exchange(connection: Connection, publication: str, old: int, new: int, columns: Collection[str] | None) -> None:
+    """Have the publication send one table (only these columns, if told) instead of another; again changes nothing."""
+    have = publication_tables(connection, publication) or {}
+    name = _name_of(connection, new)
+    if name is None:
+        return  # dropped this very moment
+    steps = []
+    if new not in have:
+        steps.append(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                sql.Identifier(publication), _member(name, columns, None)
+            )
         )
-    return OperatorMustAct(
-        f"table {str(table)!r} is another table now: the one that is mirrored is called {str(renamed)!r}",
-        hint=f"write {renamed} in the config; let the new one land under another name with `as:`",
-    )
+    if old in have:
+        gone = _member(have[old].table, None, None)
+        steps.append(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(sql.Identifier(publication), gone))
+    with connection.transaction():
+        # It waits for VACUUM and the like, which takes its time: rather try again later.
+        connection.execute("SET LOCAL lock_timeout = '1s'")
+        for step in steps:
+            connection.execute(step)
+
+
+def current_end(connection: Connection) -> Lsn:
+    """The end of the WAL: everything committed so far is before it."""
+    row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+    assert row is not None
+    lsn: Lsn = row[0]
+    return lsn
+
+
+def move_on(connection: Connection) -> None:
+    """Write a record: else an idle server may stop a page header short of a position for ever."""
+    connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
+
+
+def _name_of(connection: Connection, oid: int) -> TableName | None:
+    row = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid = %s",
+        (oid,),
+    ).fetchone()
+    return TableName(*row) if row else None
 
 
 def _member(table: TableName, columns: Iterable[str] | None, row_filter: str | None) -> sql.Composed:

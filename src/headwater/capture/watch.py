@@ -15,6 +15,7 @@ from headwater.capture import ddl
 from headwater.capture.evolution import following, raised
 from headwater.capture.partitions import Seen, members, troubles
 from headwater.capture.published import look_at_publication
+from headwater.capture.replaced import look_at_names
 from headwater.capture.shapes import described_all
 from headwater.capture.source import object_name
 from headwater.change import Lsn, Relation
@@ -133,6 +134,7 @@ class Watch(threading.Thread):
             # An error rather than only the rows that a policy shows.
             self._connection = connect(self._url, application_name="headwater watch", options="-c row_security=off")
         with translated(self._url):
+            look_at_names(self._connection, self._state, self._group, self._first_look)
             if self._pending is None:
                 look_at_publication(self._connection, self._state, self._group)
                 self._look_at_triggers(self._connection)
@@ -171,6 +173,9 @@ class Watch(threading.Thread):
         if row is not None and row.ddl_marks is not None and row.ddl_lsn is None:
             self._state.note_ddl(self._group, row.ddl_marks, look.lsn)
         self._state.note_watched(self._group, look.since)
+
+    def _first_look(self) -> None:
+        first_look(self._url, self._state, self._log, self._group)
 
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""

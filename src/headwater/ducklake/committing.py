@@ -66,6 +66,10 @@ def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[Ta
         " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
         [row[:2] for row in first],
     )
+    tx.execute_many(
+        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s",
+        [(commit.source, oid) for oid in commit.forgotten],
+    )
     moved = tx.execute_many(
         "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
         " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"

@@ -261,3 +261,4 @@ class Commit:
     extra_info: str | None = None
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
+    forgotten: tuple[int, ...] = ()  # of the source's tables: those that have no position any more

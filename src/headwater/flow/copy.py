@@ -15,12 +15,12 @@ from pyspark.sql import Row
 
 from headwater import failpoints, history
 from headwater import merge as merging
-from headwater.capture import exported_snapshot
+from headwater.capture import exported_snapshot, table_names
 from headwater.capture.copy import Range, balanced, read_range, showing
 from headwater.capture.export import Exported
 from headwater.capture.shapes import described, row_filter
 from headwater.capture.source import object_name
-from headwater.change import Lsn, Relation
+from headwater.change import Lsn, Relation, TableName
 from headwater.decode import Bad
 from headwater.errors import (
     AlreadyDelivered,
@@ -32,6 +32,7 @@ from headwater.errors import (
     Unreachable,
 )
 from headwater.flow.mirroring import Mirroring, fail
+from headwater.flow.names import free_names
 from headwater.quarantine import Origin, quarantined
 from headwater.sink.ducklake import NewMirror, Standing
 from headwater.spark import on_tasks
@@ -53,7 +54,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     if not waiting:
         return {}
     with exported_snapshot(m.source_url) as exported:
-        new, units = _copy_plan(m, waiting, exported.snapshot_name)
+        new, units, moved = _copy_plan(m, waiting, exported.snapshot_name)
         if not new:
             return {}
         logger.info("copying %d tables at %s in %d ranges", len(new), exported.lsn, len(units))
@@ -72,7 +73,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     if not new:
         return {}
     try:
-        snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn)
+        snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn, moved)
     except (CommitConflict, AlreadyDelivered, TableError) as error:
         m.sink.discard_copy(target, reports)
         _not_landed(m, [rows[oid] for oid in new], error)
@@ -82,6 +83,8 @@ def copy(m: Mirroring) -> dict[int, int]:
     others = [row.position for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING") and row.position]
     m.state.record_delivery(m.group, min([exported.lsn, *others]), snapshot, {}, {})
     standings = m.sink.standings()
+    for oid, name in moved.items():
+        m.state.rename_table(m.group, oid, source=name, lake=name)
     for oid in landed:
         _copied(m, rows[oid], standings[oid])
     logger.info("copied %d rows", sum(each.copied for each in landed.values()))
@@ -151,13 +154,17 @@ def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
     m.state.rename_table(m.group, row.oid, lake=there.name)
 
 
-def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tuple[dict[int, NewMirror], list[Piece]]:
-    """The new tables and the pieces to read, as the snapshot has them."""
+def _copy_plan(
+    m: Mirroring, waiting: Sequence[TableRow], snapshot: str
+) -> tuple[dict[int, NewMirror], list[Piece], dict[int, TableName]]:
+    """The new tables and the pieces to read, as the snapshot has them, and mirrors that give up their names."""
     new, units = {}, []
     cores = m.spark.sparkContext.defaultParallelism
     publication = object_name(m.group)
-    names = m.sink.names([row.oid for row in waiting])
     with showing(m.source_url, snapshot) as connection:
+        called = table_names(connection, [row.oid for row in waiting], [])
+        lands = {row.oid: called.get(row.oid, row.lake) if row.options.followed_name else row.lake for row in waiting}
+        names, moved = free_names(m, waiting, lands.values())
         for row in waiting:
             history = row.options.mode == "history"
             try:
@@ -165,8 +172,9 @@ def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tupl
                 kinds = {
                     column.name: lake_type(column, row.options.types.get(column.name)) for column in relation.columns
                 }
-                lake = relation.table if row.options.followed_name else row.lake
-                new[row.oid] = m.sink.new_mirror(relation, kinds, lake, names, history=history)
+                new[row.oid] = m.sink.new_mirror(
+                    relation, kinds, lands[row.oid], names, history=history, replaces=row.replaces
+                )
                 parts = balanced(connection, row.oid, cores)
                 where = row_filter(connection, publication, row.oid)
             except (TableError, ConfigError, OperatorMustAct) as error:
@@ -177,7 +185,7 @@ def _copy_plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> tupl
             known = [part.rows for part in parts if part.rows is not None]
             m.state.set_state(m.group, row.oid, "SNAPSHOT")
             m.state.record_progress(m.group, row.oid, 0, sum(known) if known else None)
-    return new, units
+    return new, units, moved
 
 
 class Piece(NamedTuple):

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater import failpoints
 from headwater import merge as merging
-from headwater.capture import described_all
 from headwater.change import Lsn, Relation, TableName
 from headwater.counts import Counts
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, LogGap, TableError
 from headwater.flow.gaps import mend
 from headwater.flow.mirroring import Mirroring, fail, give_up
+from headwater.flow.names import held_back, names_now
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.log import Batch
 from headwater.sink.ducklake import Plan, Standing
 from headwater.sink.target import DuckLakePlace
 from headwater.state import TableRow
-from headwater.state.connect import connect, translated
+from headwater.state.succession import dropped_error
 from headwater.types import LakeType, lake_type
 
 __all__ = ["Delivered", "deliver"]
@@ -99,9 +98,12 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
     rows = {row.oid: row for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
     standing = {oid: plan.standings[oid] for oid in rows if oid in plan.standings}
     for oid, each in standing.items():  # the lake's word is the truth: a crash may have kept it from the state
-        if rows[oid].position != each.position:
-            m.state.set_state(m.group, oid, rows[oid].state, position=each.position, failures=rows[oid].failures)
+        row = rows[oid]
+        if row.position != each.position:
+            m.state.set_state(m.group, oid, row.state, position=each.position, failures=row.failures)
             m.state.note_counts(m.group, {oid: each.counts})
+        if row.lake != each.name:
+            m.state.rename_table(m.group, oid, source=each.name if row.options.followed_name else None, lake=each.name)
     failed = {oid: str(_dropped(row)) for oid, row in rows.items() if oid not in standing}
     if not standing:
         return _Tables(rows, {}, {}, False, None, failed)
@@ -214,22 +216,22 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
 
 def _clashes(m: Mirroring, plan: Plan, tables: _Tables, oids: set[int]) -> dict[int, str]:
     """Of these tables those that cannot have their new names, although others give up theirs as soon as they may."""
+    _hold_back(m, plan, tables)
     if m.sink.clashes(plan, oids):
-        plan.moved.update(_names_now(m, plan, tables))
+        plan.moved.update(names_now(m, plan.standings, tables.renamed))
     return m.sink.clashes(plan, oids)
 
 
-def _names_now(m: Mirroring, plan: Plan, tables: _Tables) -> dict[int, TableName]:
-    """Other names that tables have in the source already: when two swap theirs, the log may tell of one first."""
-    oids = [
-        row.oid
-        for row in m.state.tables(m.group)
-        if row.oid in plan.standings and row.oid not in tables.renamed and row.state != "PAUSED"
-        if row.options.followed_name and row.options.schema_changes == "follow"
-    ]
-    with closing(connect(m.source_url)) as connection, translated(m.source_url):
-        now = described_all(connection, oids, None)
-    return {oid: each.table for oid, each in now.items() if each.table != plan.standings[oid].name}
+def _hold_back(m: Mirroring, plan: Plan, tables: _Tables) -> None:
+    """Rename no mirror yet that has to wait for another table to take its place."""
+    renamed = {oid: lake for oid, (_, lake) in tables.renamed.items() if lake != plan.standings[oid].name}
+    for oid in held_back(m, plan.standings, renamed):
+        del tables.renamed[oid]
+        followed = plan.followed[oid]
+        same = followed.fields == plan.standings[oid].table.columns
+        if followed.alteration is not None:
+            kept = None if same else replace(followed.alteration, name=None)
+            plan.followed[oid] = replace(followed, alteration=kept)
 
 
 def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:
@@ -265,6 +267,9 @@ def _moved_on(m: Mirroring, tables: _Tables, done: Delivered) -> None:
     """A table that the log has passed, and that is where the others are, is STREAMING."""
     end = m.log.end()
     for row in tables.rows.values():
+        if row.oid not in tables.failed and row.dropped_lsn is not None and row.dropped_lsn <= done.position:
+            m.state.set_state(m.group, row.oid, "ERRORED", error=str(dropped_error(row, row.dropped_lsn)))
+            continue
         level = not tables.behind or row.oid not in tables.standing or done.upto.get(row.oid) == tables.upto
         if row.state == "CATCHUP" and row.oid not in tables.failed and level and (row.copy_lsn or end) <= end:
             m.state.set_state(m.group, row.oid, "STREAMING")

@@ -94,13 +94,14 @@ class Plan:
 class NewMirror:
     """A table the lake does not have yet; its folder is known, so files can be written before it exists.
 
-    `replaces` is the mirror that goes in the same snapshot, if the table is copied again.
+    `replaces` are the mirrors that go in the same snapshot: its own, if the table is copied again, and those of the
+    tables whose place it takes.
     """
 
     oid: int
     table: NewTable
     shape: Shape
-    replaces: Standing | None
+    replaces: Mapping[int, Standing]
 
 
 class DuckLakeSink:
@@ -218,12 +219,20 @@ class DuckLakeSink:
         return self._lake.names([standings[oid].table.id for oid in oids if oid in standings])
 
     def new_mirror(
-        self, relation: Relation, kinds: Mapping[str, LakeType], name: TableName, names: Names, *, history: bool
+        self,
+        relation: Relation,
+        kinds: Mapping[str, LakeType],
+        name: TableName,
+        names: Names,
+        *,
+        history: bool,
+        replaces: Iterable[int] = (),
     ) -> NewMirror:
-        """Prepare a table for `create`, under a free name; one that is mirrored already is replaced."""
-        replaces = self.standings().get(relation.oid)
+        """Prepare a table for `create`, under a free name; its own mirror, and those of `replaces`, make way for it."""
+        standings = self.standings()
+        gone = {oid: standings[oid] for oid in (relation.oid, *replaces) if oid in standings}
         fields, shape = fields_of(relation, dict(kinds), with_history=history)
-        new = NewMirror(relation.oid, self._lake.new_table(name, fields), shape, replaces)
+        new = NewMirror(relation.oid, self._lake.new_table(name, fields), shape, gone)
         names.take(name)
         return new
 
@@ -241,19 +250,29 @@ class DuckLakeSink:
         return DuckLakeTarget(landings, self._lake.snapshot().id + 1, self.source)
 
     def create(
-        self, mirrors: Sequence[NewMirror], new: NewTable | None, reports: Mapping[int, list[bytes]], at: Lsn
+        self,
+        mirrors: Sequence[NewMirror],
+        new: NewTable | None,
+        reports: Mapping[int, list[bytes]],
+        at: Lsn,
+        moved: Mapping[int, TableName],
     ) -> tuple[int, dict[int, Counts]]:
-        """Create tables with all their rows in one snapshot: the snapshot's id, and what each got."""
+        """Create tables with all their rows in one snapshot: the snapshot's id, and what each got.
+
+        `moved` are other mirrors, whose names are needed, and the names that they get.
+        """
         base = self._lake.snapshot()
+        standings = self.standings()
         changes, landed, advances = [], {}, {}
         for mirror in mirrors:
             mine, bad = (reports.get(oid, []) for oid in (mirror.oid, -mirror.oid))
             changes.append(_change(mirror.table.name, mine, [])[0])
             landed[mirror.oid] = Counts(copied=_rows(mine), quarantined=_rows(bad))
-            expected = mirror.replaces.position if mirror.replaces else None
+            expected = mirror.replaces[mirror.oid].position if mirror.oid in mirror.replaces else None
             advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape), landed[mirror.oid])
         bad = [note for mirror in mirrors for note in reports.get(-mirror.oid, [])]
-        settled = self._settled({each.oid for each in mirrors if each.replaces}, base, at)
+        replaced = {oid: standing for each in mirrors for oid, standing in each.replaces.items()}
+        settled = self._settled(set(replaced), base, at)
         if bad or settled:
             changes.append(_change(new.name if new else self._quarantine().id, [*bad, *settled], [])[0])
         commit = Commit(
@@ -262,7 +281,13 @@ class DuckLakeSink:
             advances,
             (*(each.table for each in mirrors), *((new,) if new else ())),
             tuple(changes),
-            dropped=tuple(each.replaces.table.id for each in mirrors if each.replaces),
+            alterations=tuple(
+                Alteration(standings[oid].table.id, standings[oid].table.columns, name)
+                for oid, name in moved.items()
+                if oid in standings
+            ),
+            dropped=tuple(each.table.id for each in replaced.values()),
+            forgotten=tuple(replaced.keys() - {each.oid for each in mirrors}),
         )
         try:
             return self._land(commit), landed

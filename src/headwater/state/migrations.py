@@ -63,6 +63,8 @@ MIGRATIONS = (
         resync_lsn pg_lsn NOT NULL DEFAULT '0/0', -- a copy that shows an earlier position does not do
         partitions jsonb, -- of a partitioned table: what was below it at the last look
         published text, -- what marks its place in the publication, as `run` left it
+        replaces bigint[] NOT NULL DEFAULT '{}', -- OIDs of tables whose mirrors its next copy takes the place of
+        dropped_lsn pg_lsn, -- the source had no such table any more at this position; null: it has
         updated_at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (group_name, source_oid)
     );

@@ -75,6 +75,10 @@ class TableOptions:
     types: Mapping[str, str] = field(default_factory=dict)  # lake types asked for, by the source column's name
     schema_changes: Literal["follow", "stop"] = "follow"
     followed_name: bool = True  # without `as:` the lake's name follows the source's
+    columns: tuple[str, ...] | None = None  # carried; None: all
+    exclude: tuple[str, ...] = ()
+    append_only: bool = False
+    replaced: Literal["copy", "stop"] = "copy"  # when another table has its name
 
 
 class Member(NamedTuple):
@@ -120,7 +124,14 @@ class TableRow:
     quarantined: int
     resync: str | None  # why it is to be copied again
     published: str | None  # what marks its place in the publication
+    replaces: tuple[int, ...]  # tables whose mirrors its next copy takes the place of
+    dropped_lsn: Lsn | None  # the source had no such table any more at this position
     updated_at: datetime
+
+    @property
+    def stopped(self) -> bool:
+        """ERRORED, and not tried again by itself: its table is gone, or another one has its name."""
+        return self.state == "ERRORED" and self.retry_at is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _GROUP = (
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
     " copy_total, inserted, updated, deleted, error, failures, retry_at, configured_schema, configured_table, options,"
-    " quarantined, resync, published, updated_at FROM headwater.tables"
+    " quarantined, resync, published, replaces, dropped_lsn, updated_at FROM headwater.tables"
 )
 _FENCE = (
     'SELECT id, group_name AS "group", lsn, reached_snapshot, reached_lsn, created_at, expires_at FROM headwater.fences'
@@ -206,6 +206,7 @@ class State:
             "UPDATE headwater.tables SET state = CASE WHEN resync IS NOT NULL AND %(state)s IN ('CATCHUP', 'STREAMING')"
             " AND NOT coalesce(%(copy)s::pg_lsn >= resync_lsn, false) THEN 'PENDING' ELSE %(state)s END,"
             " resync = CASE WHEN %(copy)s::pg_lsn >= resync_lsn THEN NULL ELSE resync END,"
+            " replaces = CASE WHEN %(copy)s::pg_lsn >= resync_lsn THEN '{}' ELSE replaces END,"
             " position = coalesce(%(position)s, position), copy_lsn = coalesce(%(copy)s, copy_lsn),"
             " error = %(error)s, failures = %(failures)s, retry_at = %(retry_at)s, updated_at = now()"
             " WHERE group_name = %(group)s AND source_oid = %(oid)s",
@@ -394,7 +395,13 @@ def _count(connection: Connection, group: str, counts: Mapping[int, Counts]) -> 
 
 def _table(row: tuple[Any, ...]) -> TableRow:
     group, oid, *names = row[:6]
-    *life, schema, name, options, quarantined, resync, published, updated_at = row[6:]
+    *life, schema, name, options, quarantined, resync, published, replaces, dropped_lsn, updated_at = row[6:]
     named = TableName(*names[:2]), TableName(*names[2:])
-    wanted = TableName(schema, name), TableOptions(**options)
-    return TableRow(group, oid, *named, *life, *wanted, quarantined, resync, published, updated_at)  # type: ignore[call-arg]
+    wanted = TableName(schema, name), TableOptions(**{key: _frozen(value) for key, value in options.items()})
+    rest = quarantined, resync, published, tuple(replaces), dropped_lsn, updated_at
+    return TableRow(group, oid, *named, *life, *wanted, *rest)  # type: ignore[call-arg]
+
+
+def _frozen(value: Any) -> Any:
+    """A list of JSON as the tuple that it was."""
+    return tuple(value) if isinstance(value, list) else value

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from headwater.capture import ALTERED, TableWish, current, described, first_look, object_name, places, prepare
+from headwater.capture import (
+    ALTERED,
+    Resolved,
+    Source,
+    TableWish,
+    current_end,
+    described,
+    drop,
+    first_look,
+    object_name,
+    places,
+    prepare,
+    refusal,
+    resolved,
+    sent_columns,
+    stop,
+)
 from headwater.change import TableName
-from headwater.config import Config, Table
-from headwater.errors import ConfigError
+from headwater.config import Config, Group, Table
+from headwater.errors import ConfigError, TableError
 from headwater.state import State, TableOptions, TableRow, connect
 from headwater.state.connect import Connection, translated
+from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.supervise.opening import open_log
 
 __all__ = ["make_ready", "wishes"]
@@ -30,74 +47,114 @@ class _Found:
     columns: tuple[str, ...] | None
     row: TableRow | None  # what the state has of it
     place: str | None  # what marks its place in the publication
+    there: bool = True  # it was not dropped since
+    error: TableError | None = None  # why it cannot go on
 
 
 def make_ready(config: Config, state: State) -> None:
     """Make groups, publications, slots and the list of tables what the config says."""
     for name, group in config.groups.items():
-        rows = state.tables(name)
+        with Source(config.source) as source:  # first: OIDs mean nothing in another database
+            state.ensure_group(name, source.identify().source_id, object_name(name), object_name(name))
         with closing(connect(config.source)) as connection, translated(config.source):
-            marks = places(connection, object_name(name))
-            found = [_find(connection, entry, rows, marks) for entry in group.tables]
-            reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in found}
+            found = list(_find(connection, state, name, group))
+            there = [each for each in found if each.there]
+            reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
             _refuse_another_mode(each)
             # Before the publication sends more: after a crash between, nobody would know that it was asked for.
-            for reason in reasons[each.oid]:
+            for reason in reasons.get(each.oid, ()):
                 logger.warning("table %s will be copied again: %s", each.name, reason)
                 state.request_resync(name, each.oid, reason)
-        prepare(config.source, state, name, {each.name: each.columns for each in found})
-        _leave_out(state, name, rows, {each.oid for each in found})
+        prepare(config.source, state, name, {each.name: each.columns for each in there})
+        _leave_out(state, group, name, {each.oid for each in found})
         for each in found:
-            state.ensure_table(name, each.oid, each.name, each.entry.target, each.entry.table, _options(each.entry))
-            if each.row is not None and each.row.state == "PAUSED":
-                state.set_state(name, each.oid, "PENDING")
+            _enter(state, name, each)
         with closing(connect(config.source)) as connection, translated(config.source):
             state.note_published(name, places(connection, object_name(name)))
         first_look(config.source, state, open_log(config, state, name), name)
 
 
+def _enter(state: State, group: str, found: _Found) -> None:
+    entry = found.entry
+    row = state.ensure_table(group, found.oid, found.name, entry.target, entry.table, _options(entry))
+    if found.there:
+        reclaim(state, group, found.oid)
+    if found.error is not None:
+        stop(state, row, found.error)
+    elif found.there and row.state == "PAUSED":
+        state.set_state(group, found.oid, "PENDING")
+    elif found.there and row.stopped:
+        state.set_state(group, found.oid, "CATCHUP")
+
+
 def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, list[TableWish]]:
     """What the config wants of each group's tables; `known` are the tables that the state has."""
-    return {
-        name: [_wish(entry, known.get(name, [])) for entry in group.tables] for name, group in config.groups.items()
-    }
+    return {name: _wishes(group, known.get(name, [])) for name, group in config.groups.items()}
 
 
-def _wish(entry: Table, rows: list[TableRow]) -> TableWish:
-    row = _known(entry, rows)
-    oid = row.oid if row else None
-    return TableWish(entry.table, oid, entry.columns, entry.exclude, entry.types, entry.mode, entry.append_only)
+def _wishes(group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
+    mine = {entry.table: _known(entry, rows) for entry in group.tables}
+    meant = {row.oid for row in mine.values() if row is not None}
+    others = [row for row in rows if row.oid not in meant]
+    return [_wish(entry, mine[entry.table] or _called(entry, others), rows) for entry in group.tables]
 
 
-def _known(entry: Table, rows: list[TableRow]) -> TableRow | None:
+def _wish(entry: Table, row: TableRow | None, rows: Sequence[TableRow]) -> TableWish:
+    # With a mirror that is not there yet nothing is lost.
+    replaced = entry.when_replaced if row and row.position is not None else "copy"
+    like = frozenset(each.oid for each in rows if each.options == _options(entry) and _lands(entry, each))
+    asked = entry.columns, entry.exclude, entry.types, entry.mode, entry.append_only
+    return TableWish(entry.table, row.oid if row else None, *asked, replaced, like)
+
+
+def _known(entry: Table, rows: Sequence[TableRow]) -> TableRow | None:
     """The row of a table that was mirrored under this name of the config, to where the config wants it now."""
-    followed = entry.renamed is None
-    for row in rows:
-        there = row.options.followed_name if followed else row.lake == entry.target
-        if row.configured == entry.table and there and row.position is not None:
-            return row
-    return None
+    return next((row for row in rows if row.configured == entry.table and _lands(entry, row)), None)
 
 
-def _find(connection: Connection, entry: Table, rows: list[TableRow], marks: Mapping[int, str]) -> _Found:
-    known = _known(entry, rows)
-    oid, name = current(connection, entry.table, known.oid if known else None)
-    if name != entry.table:
-        logger.warning("table %s is called %s in the source now: write that in the config", entry.table, name)
-    row = next((row for row in rows if row.oid == oid), None)
-    return _Found(entry, oid, name, _listed(connection, entry, oid), row, marks.get(oid))
+def _called(entry: Table, rows: Sequence[TableRow]) -> TableRow | None:
+    """The row of a table that had this name when it was last seen."""
+    return next((row for row in rows if row.source == entry.table and _lands(entry, row)), None)
 
 
-def _listed(connection: Connection, entry: Table, oid: int) -> tuple[str, ...] | None:
-    if entry.columns is None and not entry.exclude:
-        return None
-    names = [column.name for column in described(connection, oid, None).columns]
-    kept = tuple(name for name in entry.columns or names if name not in entry.exclude)
-    for name in kept:
-        if name not in names:
-            raise ConfigError(f"table {str(entry.table)!r} has no column {name!r}", hint="run `headwater check`")
-    return kept
+def _lands(entry: Table, row: TableRow) -> bool:
+    return row.options.followed_name if entry.renamed is None else row.lake == entry.target
+
+
+def _find(connection: Connection, state: State, name: str, group: Group) -> Iterator[_Found]:
+    """The tables of the config; those that were dropped, or replaced under their names, are seen to."""
+    rows = {row.oid: row for row in state.tables(name)}
+    marks = places(connection, object_name(name))
+    for entry, one in zip(group.tables, resolved(connection, _wishes(group, list(rows.values()))), strict=True):
+        before = rows.get(one.before or 0)
+        if one.fate == "missing":
+            raise ConfigError(f"there is no table {str(entry.table)!r} in the source", hint="run `headwater check`")
+        if one.fate == "taken":
+            logger.warning("table %s is called %s in the source now: the config has both names", entry.table, one.name)
+        elif one.fate == "dropped" and before is not None:
+            drop(connection, state, before)
+            yield _Found(entry, before.oid, before.source, None, before, None, there=False)
+        elif one.fate == "replaced" and before is not None and (error := refusal(connection, one)) is not None:
+            columns = sent_columns(connection, one.wish, before.oid) if one.left else None
+            mark = marks.get(before.oid)
+            yield _Found(entry, before.oid, one.left or before.source, columns, before, mark, bool(one.left), error)
+        else:
+            if one.fate == "replaced" and before is not None:
+                _succeed(connection, state, before, one)
+            elif one.name != entry.table:
+                logger.warning(
+                    "table %s is called %s in the source now: write that in the config", entry.table, one.name
+                )
+            row = next((row for row in state.tables(name) if row.oid == one.oid), None)
+            columns = sent_columns(connection, one.wish, one.oid)
+            yield _Found(entry, one.oid, one.name, columns, row, marks.get(one.oid))
+
+
+def _succeed(connection: Connection, state: State, before: TableRow, one: Resolved) -> None:
+    logger.warning("table %s is another table now: it is copied in place of the old mirror", one.wish.table)
+    add_successor(state, before, one.oid, one.name)
+    take_over(state, before, one.oid, current_end(connection), None)
 
 
 def _reasons(connection: Connection, publication: str, found: _Found) -> Iterator[str]:
@@ -130,12 +187,23 @@ def _refuse_another_mode(found: _Found) -> None:
         )
 
 
-def _leave_out(state: State, group: str, rows: list[TableRow], wanted: set[int]) -> None:
-    for row in rows:
-        if row.oid not in wanted and row.state != "PAUSED":
-            logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, group)
-            state.set_state(group, row.oid, "PAUSED", error="it was taken out of the config")
+def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:
+    named = {entry.table for entry in group.tables}
+    for row in state.tables(name):
+        dropped = row.stopped and row.dropped_lsn is not None and row.configured in named
+        if row.oid not in wanted and row.state != "PAUSED" and not dropped:
+            logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
+            state.set_state(name, row.oid, "PAUSED", error="it was taken out of the config")
 
 
 def _options(entry: Table) -> TableOptions:
-    return TableOptions(entry.mode, dict(entry.types), entry.schema_changes, entry.renamed is None)
+    return TableOptions(
+        mode=entry.mode,
+        types=dict(entry.types),
+        schema_changes=entry.schema_changes,
+        followed_name=entry.renamed is None,
+        columns=entry.columns,
+        exclude=entry.exclude,
+        append_only=entry.append_only,
+        replaced=entry.when_replaced,
+    )

@@ -1,0 +1,85 @@
+"""Names in the lake, when tables take each other's in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+
+from headwater.capture import table_names
+from headwater.change import TableName
+from headwater.ducklake.names import Names
+from headwater.errors import TableError
+from headwater.flow.mirroring import Mirroring
+from headwater.sink.ducklake import Standing
+from headwater.state import TableRow
+from headwater.state.connect import connect, translated
+
+__all__ = ["free_names", "held_back", "names_now"]
+
+
+def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
+    """Other names that tables have in the source already: when two swap theirs, the log may tell of one first."""
+    rows = [
+        row
+        for row in m.state.tables(m.group)
+        if row.oid in standings and row.oid not in but and row.state != "PAUSED"
+        if row.options.followed_name and row.options.schema_changes == "follow"
+    ]
+    now = _called(m, rows)
+    gone = _replaced(m, rows, now)
+    return {
+        row.oid: now[row.oid]
+        for row in rows
+        if row.oid in now and row.oid not in gone and now[row.oid] != standings[row.oid].name
+    }
+
+
+def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
+    """Of the mirrors that are to get these names, those that have to wait for another table to be copied.
+
+    It takes a mirror's place together with its name: so there always is one under that name.
+    """
+    if not renamed:
+        return set()
+    rows = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
+    now = _called(m, rows)
+    making_way = {oid for row in rows for oid in row.replaces}
+    making_way |= {row.oid for row in rows if row.oid not in now and row.dropped_lsn is None}  # not looked at yet
+    taken = {standings[oid].name for oid in making_way if oid in standings}
+    return _replaced(m, rows, now) & renamed.keys() | {oid for oid, name in renamed.items() if name in taken}
+
+
+def free_names(
+    m: Mirroring, waiting: Collection[TableRow], wanted: Iterable[TableName]
+) -> tuple[Names, dict[int, TableName]]:
+    """The names that are free for tables to be copied, and the mirrors that get other names so that they are."""
+    given_up = [oid for row in waiting for oid in (row.oid, *row.replaces)]
+    names = m.sink.names(given_up)
+    if all(_takes(names, name) for name in wanted) and not any(row.replaces for row in waiting):
+        return m.sink.names(given_up), {}
+    moved = names_now(m, m.sink.standings(), given_up)
+    while True:
+        names = m.sink.names([*given_up, *moved])
+        refused = next((oid for oid, name in moved.items() if not _takes(names, name)), None)
+        if refused is None:
+            return names, moved
+        del moved[refused]  # it keeps the name it has, so another may not get that one
+
+
+def _takes(names: Names, name: TableName) -> bool:
+    try:
+        names.take(name)
+    except TableError:
+        return False
+    return True
+
+
+def _called(m: Mirroring, rows: Collection[TableRow]) -> dict[int, TableName]:
+    with closing(connect(m.source_url)) as connection, translated(m.source_url):
+        return table_names(connection, [row.oid for row in rows], [row.configured for row in rows])
+
+
+def _replaced(m: Mirroring, rows: Collection[TableRow], now: Mapping[int, TableName]) -> set[int]:
+    mirrored = {row.oid for row in m.state.tables(m.group) if row.state != "PAUSED"}
+    holders = {name: oid for oid, name in now.items()}
+    return {row.oid for row in rows if holders.get(row.configured, row.oid) not in mirrored}
