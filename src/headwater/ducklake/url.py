@@ -17,10 +17,6 @@ __all__ = ["LakeUrl", "PostgresUrl", "SqliteUrl", "parse_lake_url"]
 class SqliteUrl:
     path: str
 
-    @property
-    def attach_path(self) -> str:
-        return f"ducklake:sqlite:{self.path}"
-
     def __str__(self) -> str:
         return f"sqlite:///{self.path}"
 
@@ -31,10 +27,6 @@ class PostgresUrl:
 
     conninfo: str
     schema: str
-
-    @property
-    def attach_path(self) -> str:
-        return f"ducklake:postgres:{self.conninfo}"
 
     @property
     def password(self) -> str | None:
