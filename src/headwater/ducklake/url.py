@@ -58,7 +58,8 @@ def parse_lake_url(url: str) -> LakeUrl:
     if scheme in ("postgresql", "postgres"):
         return _parse_postgres(url)
     raise ConfigError(
-        f"a DuckLake catalog cannot live in {scheme!r}", hint="use a sqlite:/// or a postgresql:// URL for ducklake:"
+        "a DuckLake catalog is neither in SQLite nor in PostgreSQL",
+        hint="use a sqlite:/// or a postgresql:// URL for ducklake:",
     )
 
 
