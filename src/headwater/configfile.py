@@ -1,17 +1,19 @@
 """The YAML file behind a config: its text, the environment in it, and what is wrong with it in words.
 
 `${NAME}` is put aside before YAML reads the text and put back afterwards, so a value from the environment may hold any
-character, may stand inside a flow mapping (`{token: ${TOKEN:-}}`), and is never needed by a comment.
+character, may stand inside a flow mapping (`{token: ${TOKEN:-}}`), and is never needed by a comment. In the user or the
+password of a URL it is percent-encoded, so that it may hold any character there, too.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +25,10 @@ __all__ = ["SECRET_NAME", "Document", "explain", "read", "shown"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\n]*))?\}")
 _ASIDE = re.compile("\ue000(\\d+)\ue001")  # private-use characters: YAML takes them for letters, nobody types them
+# The user and password of a URL: before the host, or among its parameters.
+_CREDENTIALS = re.compile(
+    r"(?<=://)[^/?#]*(?=@)|(?<=[?&]user=)[^&#]*|(?<=[?&]password=)[^&#]*|(?<=[?&]sslpassword=)[^&#]*"
+)
 # Of a setting that is not to be shown. Who an access key belongs to is no secret.
 SECRET_NAME = re.compile(r"token|pass(word|wd|phrase)|secret|credential|(?<!access)(^|[-_.])key$", re.IGNORECASE)
 
@@ -34,10 +40,17 @@ class Document:
     path: Path
     tree: dict[str, Any]
     unset: Mapping[str, ConfigError]  # by place: a variable of the environment that is not there
+    filled: Mapping[str, Set[str]] = field(default_factory=dict, repr=False)  # by place: what came from the environment
 
     def find(self, *pattern: str) -> Iterator[tuple[str, Any]]:
         """The places, with their values, that match: `"*"` stands for any key or any item."""
         return ((_place(where), value) for where, value in _find(self.tree, pattern, ()))
+
+    def from_environment(self, where: str) -> set[str]:
+        """What the environment has filled in there."""
+        return {
+            value for place, values in self.filled.items() if f"{where}.".startswith(f"{place}.") for value in values
+        }
 
     def problem(self, where: str, message: str, hint: str = "") -> ConfigError:
         return ConfigError(f"{self.path}: {where}: {message}", hint=hint)
@@ -65,7 +78,7 @@ def read(path: Path, env: Mapping[str, str]) -> Document:
         raise ConfigError(f"{path}: expected a mapping with `source`, `log`, `lakes`, `groups`; found {_kind(tree)}")
     filling = _Filling(path, env, variables)
     filled = filling.fill(tree, ())
-    return Document(path, filled, filling.unset)
+    return Document(path, filled, filling.unset, filling.filled)
 
 
 def explain(error: ValidationError, document: Document, schema: dict[str, Any]) -> list[ConfigError]:
@@ -114,6 +127,7 @@ class _Filling:
     env: Mapping[str, str]
     variables: list[re.Match[str]]
     unset: dict[str, ConfigError] = field(default_factory=dict)
+    filled: dict[str, set[str]] = field(default_factory=dict)
 
     def fill(self, node: Any, where: tuple[str | int, ...]) -> Any:
         match node:
@@ -122,9 +136,20 @@ class _Filling:
             case list():
                 return [self.fill(value, (*where, index)) for index, value in enumerate(node)]
             case str():
-                return _ASIDE.sub(lambda match: self.value(self.variables[int(match[1])], where), node)
+                encoded = _CREDENTIALS.sub(lambda part: self.put(part[0], where, encode=True), node)
+                return self.put(encoded, where)
             case _:
                 return node
+
+    def put(self, text: str, where: tuple[str | int, ...], *, encode: bool = False) -> str:
+        """The text with its variables, percent-encoded or as they are."""
+
+        def value(match: re.Match[str]) -> str:
+            found = self.value(self.variables[int(match[1])], where)
+            self.filled.setdefault(_place(where), set()).add(found)
+            return quote(found, safe="", errors="surrogateescape") if encode else found
+
+        return _ASIDE.sub(value, text)
 
     def value(self, variable: re.Match[str], where: tuple[str | int, ...]) -> str:
         name, default = variable.groups()
@@ -150,12 +175,13 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
                 where, "missing", f"write `{name}:` there; `headwater config schema` has what it may be"
             )
         case "value_error":
-            return document.problem(where, redact(str(found["ctx"]["error"])))
+            return document.problem(where, redact(str(found["ctx"]["error"]), document.from_environment(where)))
         case "model_type" | "dict_type" | "model_attributes_type":
             return document.problem(where, f"expected a mapping, found {shown(found['input'])}")
         case _:
             message = found["msg"][:1].lower() + found["msg"][1:].replace("valid tuple", "list")
-            value = "***" if SECRET_NAME.search(name) else shown(found["input"])
+            secret = SECRET_NAME.search(name) or document.from_environment(where)
+            value = "***" if secret else shown(found["input"])
             return document.problem(where, f"{message.removeprefix('input ')}, found {value}")
 
 

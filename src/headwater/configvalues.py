@@ -61,13 +61,34 @@ def duration(value: object) -> timedelta:
 
 
 def _postgres_url(url: str) -> str:
+    # Nothing of a URL that is not understood is shown: any part of it may be a password.
     if not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError(f"not a PostgreSQL URL: {shown(url)} (write postgresql://user@host/database)")
-    try:
-        conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise ValueError(f"not a libpq URL: {shown(url)}: {str(error).splitlines()[0]}") from None
+        raise ValueError("not a PostgreSQL URL (write postgresql://user@host/database)")
+    if not _well_formed(url):
+        raise ValueError(
+            "not a libpq URL (write postgresql://user@host:5432/database; in a user or password, percent-encode all but"
+            " letters and digits, or let ${NAME} fill it in)"
+        )
     return url
+
+
+def _well_formed(url: str) -> bool:
+    """Whether libpq and Python read it alike: an odd character of a password would move what follows elsewhere."""
+    rest = url.partition("://")[2]
+    if re.search(r"[\s\x00-\x1f\x7f#]", url) or "@" in rest.partition("@")[2] or "@" in rest[_authority(rest) :]:
+        return False
+    try:
+        urlsplit(url)
+        parts = conninfo_to_dict(url)
+    except (ValueError, psycopg.Error):
+        return False
+    return re.fullmatch(r"[0-9,]*", str(parts.get("port", ""))) is not None
+
+
+def _authority(rest: str) -> int:
+    """Where user, password, host and port end."""
+    found = re.search("[/?]", rest)
+    return found.start() if found else len(rest)
 
 
 def _catalog_url(url: str, info: ValidationInfo) -> str:
@@ -75,10 +96,13 @@ def _catalog_url(url: str, info: ValidationInfo) -> str:
         # What the file writes may be percent-encoded, as in any URL; the folder it is relative to is not yet.
         return f"sqlite:///{quote(str(_folder(info))) / Path(_named(url, url.removeprefix('sqlite:///')))}"
     if url.startswith(("postgresql://", "postgres://")):
-        _postgres_url(_without_schema(url))
+        try:
+            known = _without_schema(url)
+        except ValueError:
+            known = url  # not well formed
+        _postgres_url(known)
         return url
-    message = f"not a DuckLake catalog: {shown(url)} (write sqlite:///file or postgresql://host/database?schema=name)"
-    raise ValueError(message)
+    raise ValueError("not a DuckLake catalog (write sqlite:///file or postgresql://host/database?schema=name)")
 
 
 def _place(text: str, info: ValidationInfo) -> str:

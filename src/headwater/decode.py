@@ -21,19 +21,10 @@ import pyarrow.compute as pc
 from headwater.arraytext import Lists, split_lists
 from headwater.buffers import bits, flat
 from headwater.moments import is_moment, moment
+from headwater.settings import TEXT_SETTINGS
 from headwater.types import MAX_PRECISION, LakeType
 
 __all__ = ["TEXT_SETTINGS", "Bad", "Decoded", "decode"]
-
-# How a session must print its values so that they can be read here, and are the same from the WAL and from a copy.
-TEXT_SETTINGS = {
-    "client_encoding": "UTF8",
-    "DateStyle": "ISO, MDY",
-    "IntervalStyle": "postgres",
-    "TimeZone": "UTC",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-}
 
 
 @dataclass(frozen=True, slots=True)

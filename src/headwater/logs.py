@@ -45,13 +45,21 @@ def configure(format: Literal["text", "json"], secrets: Iterable[str] = (), stre
 
 
 def _spellings(secrets: Iterable[str]) -> set[str]:
-    """A secret as it is, as a URL has it, and as repr() and JSON escape it."""
+    """A secret as it is, and as URLs, Python, JSON, SQL and libpq spell it; each also with its blanks run together."""
     found: set[str] = set()
     for secret in secrets:
-        if len(secret) >= _SHORTEST:
-            found |= {secret, quote(secret, safe=""), quote(secret), quote_plus(secret)}
-            found |= {repr(secret)[1:-1], json.dumps(secret)[1:-1]}
-    return found
+        if len(secret) < _SHORTEST:
+            continue
+        raw = secret.encode(errors="surrogateescape")
+        escaped = secret.replace("\\", r"\\").replace("'", r"\'")
+        found |= {secret, escaped, secret.replace("'", "''"), quote(raw, safe=""), quote(raw), quote_plus(raw)}
+        found |= {_inside(spell(secret)) for spell in (repr, ascii, json.dumps)}
+        found |= {_inside(repr(escaped)), _inside(json.dumps(secret, ensure_ascii=False)), repr(raw)[2:-1]}
+    return found | {" ".join(spelling.split()) for spelling in found}
+
+
+def _inside(quoted: str) -> str:
+    return quoted[1:-1]
 
 
 class _Redacting(logging.Formatter):

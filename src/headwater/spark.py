@@ -8,13 +8,19 @@ import logging
 import os
 import pickle
 import re
+import shlex
+import string
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,6 +32,9 @@ logger = logging.getLogger(__name__)
 jvm_logger = logging.getLogger(f"{__name__}.jvm")
 
 _ALARMING = re.compile(r"^[\d/]+ [\d:]+ (ERROR|FATAL)\b|OutOfMemory|fatal error")
+
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
 
 Item = TypeVar("Item")
 
@@ -47,16 +56,39 @@ _DEFAULTS = {
 def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> SparkSession:
     """The session of this process; `conf` wins over our defaults."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages that we see
-    builder = SparkSession.Builder().master(master).appName(name)
-    for key, value in (_DEFAULTS | dict(conf)).items():
-        builder = builder.config(key, value)
+    settings: dict[str, Any] = _DEFAULTS | dict(conf) | {"spark.master": master, "spark.app.name": name}
     with _jvm_output_logged():
-        spark = builder.getOrCreate()
+        if SparkContext._gateway is None:
+            _start_jvm(settings)
+        spark = SparkSession.Builder().config(map=settings).getOrCreate()
     # When the JVM dies, pyspark's server for accumulators would print a traceback past our log.
     spark.sparkContext._accumulatorServer.handle_error = _lost  # type: ignore[assignment,method-assign]
     if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     return spark
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with these settings in a file that only we can read: `ps` shows command lines to everyone."""
+    with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:  # mode 0700
+        file = Path(folder) / "spark.conf"
+        file.write_text("".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items()), "ascii")
+        given = os.environ.get(_ARGUMENTS)
+        arguments = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {given or 'pyspark-shell'}"
+        os.environ[_ARGUMENTS] = arguments
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ[_ARGUMENTS]
+            if given is not None:
+                os.environ[_ARGUMENTS] = given
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _escaped(text: str) -> str:
+    """As a Java properties file spells it: every character that could mean something there by its number."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    return "".join(chr(unit) if chr(unit) in _PLAIN else f"\\u{unit:04x}" for unit in units)
 
 
 def _lost(*_: object) -> None:

@@ -37,6 +37,7 @@ INT = 23
 def shared(postgres: EmbeddedPostgres) -> Iterator[Connection]:
     """One database for all of this: making one takes longer than most of the tests."""
     with new_database(postgres) as url, closing(connect(url)) as connection:
+        connection.execute("RESET search_path")  # tables are made here, too
         yield connection
 
 
@@ -235,6 +236,7 @@ def test_an_older_server_tells_the_same(version: int) -> None:
         server = EmbeddedPostgres(Path(folder) / "pg", version=version, settings={"fsync": "off"}).start()
         try:
             with closing(connect(server.url())) as source:
+                run(source, "RESET search_path")
                 run(source, "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED, x int[])")
                 run(source, "CREATE PUBLICATION p FOR TABLE t")
                 relation = shape(source, "t", "p")

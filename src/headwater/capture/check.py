@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from difflib import get_close_matches
 from typing import Any
+
+import psycopg
 
 from headwater.capture.checktable import TableWish, table_problems, uncarried
 from headwater.capture.published import places
@@ -30,8 +32,10 @@ from headwater.state.connect import Connection, connect, server_name, translated
 
 __all__ = ["problems"]
 
+logger = logging.getLogger(__name__)
+
 _OLDEST = 14
-_logger = logging.getLogger("headwater.capture")
+_NO_ENCODING = "SQL_ASCII"
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a composite type"}
 
 
@@ -51,6 +55,7 @@ def problems(
 
 def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator[HeadwaterError]:
     where = server_name(url)
+    _tell_encoding(connection, where)
     version = connection.info.server_version // 10000
     if version < _OLDEST:
         yield OperatorMustAct(f"{where} is PostgreSQL {version}", hint=f"upgrade it to {_OLDEST} or newer")
@@ -104,6 +109,22 @@ def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator
         )
 
 
+def _tell_encoding(connection: Connection, where: str) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding == _NO_ENCODING:
+        logger.warning(
+            "%s has the encoding SQL_ASCII, which is none: its text is read as UTF-8, and a value that is not becomes"
+            " NULL in the lake and is kept in quarantine",
+            where,
+        )
+    elif encoding != "UTF8":
+        logger.info(
+            "%s has the encoding %s: the server converts its text to UTF-8; a character that it cannot convert would"
+            " stop capture",
+            *(where, encoding),
+        )
+
+
 def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -> Iterator[HeadwaterError]:
     for group, tables in groups.items():
         found = resolved(connection, list(tables))
@@ -111,16 +132,23 @@ def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -
             if each.fate == "missing":
                 yield _other_kind(connection, each.wish.table) or _missing(connection, each.wish.table)
             elif each.fate == "found":
-                yield from table_problems(connection, each.wish, each.oid)
-                _warn_of_uncarried(each.wish, uncarried(connection, each.wish, each.oid))
+                yield from _table(connection, each)
             else:
-                _logger.warning("%s", _own_matter(connection, each))
+                logger.warning("%s", _own_matter(connection, each))
         yield from _publication(connection, object_name(group), {each.oid: each.name for each in found if each.oid})
+
+
+def _table(connection: Connection, one: Resolved) -> Iterator[HeadwaterError]:
+    if names := _unreadable(connection, one.wish.table, one.oid):
+        yield from names
+        return
+    yield from table_problems(connection, one.wish, one.oid)
+    _warn_of_uncarried(one.wish, uncarried(connection, one.wish, one.oid))
 
 
 def _warn_of_uncarried(wish: TableWish, names: Collection[str]) -> None:
     if names and wish.columns is None:
-        _logger.warning(
+        logger.warning(
             "table %s: its generated columns are not carried, as PostgreSQL does not send them: %s",
             wish.table,
             ", ".join(names),
@@ -149,6 +177,25 @@ def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | No
     if row is None:
         return None
     return ConfigError(f"{str(table)!r} is {_KINDS.get(row[0], 'no table')}", hint="name the table behind it instead")
+
+
+def _unreadable(connection: Connection, table: TableName, oid: int) -> list[HeadwaterError]:
+    """Names of columns that are not UTF-8, which a SQL_ASCII database may have, and a lake may not."""
+    if connection.info.parameter_status("server_encoding") != _NO_ENCODING:
+        return []
+    names = connection.execute(
+        "SELECT convert_to(attname::text, 'SQL_ASCII') FROM pg_attribute"
+        " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
+        (oid,),
+    ).fetchall()
+    return [
+        OperatorMustAct(
+            f"the name of column {text!r} of table {str(table)!r} is not UTF-8",
+            hint="rename it: ALTER TABLE ... RENAME COLUMN ...",
+        )
+        for text in (name.decode(errors="backslashreplace") for (name,) in names)
+        if text.encode() not in {name for (name,) in names}
+    ]
 
 
 def _slots(url: str, slots: Mapping[str, Slot | None], known: Mapping[str, GroupRow]) -> Iterator[HeadwaterError]:
@@ -190,13 +237,13 @@ def _publication(connection: Connection, name: str, wanted: Mapping[int, TableNa
 
 
 def _missing(connection: Connection, table: TableName) -> HeadwaterError:
-    names = [
-        TableName(*row)
-        for row in connection.execute(
+    rows: list[tuple[str, str]] = []
+    with suppress(psycopg.errors.CharacterNotInRepertoire):  # one of them is not UTF-8
+        rows = connection.execute(
             "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'headwater')"
-        )
-    ]
+        ).fetchall()
+    names = [TableName(*row) for row in rows]
     similar = get_close_matches(table.name, {each.name for each in names}, n=2, cutoff=0.75)
     close = sorted(str(each) for each in names if each.name in similar)
     hint = f"did you mean {' or '.join(close)}?" if close else "create it, or correct its name in the config"

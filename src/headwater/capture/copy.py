@@ -21,18 +21,17 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headwater.change import Column, Relation, TableName
-from headwater.decode import TEXT_SETTINGS, Bad, Decoded, decode
+from headwater.decode import Bad, Decoded, decode
 from headwater.errors import TableError, Unreachable
 from headwater.moments import INFINITE_DAY, INFINITE_US
-from headwater.state.connect import connect
+from headwater.settings import options, prepare
+from headwater.state.connect import connect, conninfo
 from headwater.types import LakeType, lake_type
 
 __all__ = ["Range", "balanced", "read_expressions", "read_range", "showing"]
 
 _MOST_PAGES, _FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
 _TROUBLE = ("08", "53", "57")  # SQLSTATE classes that pass: connection, resources, an operator's shutdown
-# An error rather than the rows that a policy lets us see: the WAL has them all.
-_SETTINGS = TEXT_SETTINGS | {"row_security": "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +132,10 @@ def read_expressions(
     url: str, snapshot: str, part: Range, expressions: Sequence[sql.Composable], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """What PostgreSQL makes of these expressions for the rows of a range, as ADBC returns it."""
-    with _translated(part.table), adbc.connect(url, autocommit=True) as conn, conn.cursor() as cursor:
-        settings = sql.SQL(", ").join(
-            sql.SQL("set_config({}, {}, false)").format(name, value) for name, value in _SETTINGS.items()
-        )
-        cursor.execute(_text(sql.SQL("SELECT {}").format(settings)))
+    # ADBC reads the names of types when it connects, as the settings of that moment print them.
+    info = conninfo(url, options=options(), application_name="headwater copy")
+    with _translated(part.table), adbc.connect(info, autocommit=True) as conn, conn.cursor() as cursor:
+        prepare(cursor.execute, as_stored=True)
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute(_text(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot)))
         _hold(cursor, part)

@@ -13,23 +13,20 @@ from psycopg import pq
 
 from headwater.capture.pgoutput import EPOCH_2000
 from headwater.change import Lsn
-from headwater.decode import TEXT_SETTINGS
 from headwater.errors import HeadwaterError, OperatorMustAct, Unreachable
+from headwater.settings import prepare
 from headwater.state.connect import conninfo, refused, server_name
 
 __all__ = ["KEEPALIVE", "XLOG_DATA", "QueryFailed", "Replication", "keepalive", "standby_status"]
 
 XLOG_DATA = ord("w")
 KEEPALIVE = ord("k")
-# Values come as text, printed as the decoder wants them, whatever role or database have set.
-_SETTINGS = TEXT_SETTINGS | {"statement_timeout": "0", "lock_timeout": "0"}
 _UNDEFINED = "42704"
 _NO_PUBLICATION = (
     "start `headwater run` again, which makes a publication that is missing; if this is told again, changes were made"
     " while there was none, and this server cannot read on: `headwater group drop` the group, then `headwater run`"
     " copies its tables anew"
 )
-_OPTIONS = " ".join(f"-c {name}={value}".replace(", ", ",") for name, value in _SETTINGS.items())
 
 
 class QueryFailed(OperatorMustAct):
@@ -44,13 +41,14 @@ class Replication:
     """A connection in replication mode to one database."""
 
     def __init__(self, url: str, application_name: str) -> None:
-        info = conninfo(url, options=_OPTIONS, replication="database", application_name=application_name)
+        info = conninfo(url, replication="database", application_name=application_name)
         self._url = url
         self._conn = pq.PGconn.connect(info.encode())
         if self._conn.status != pq.ConnStatus.OK:
             text = self._conn.error_message.decode("utf-8", "replace")
             self._conn.finish()
             raise refused(url, text)
+        prepare(self.query, as_stored=True)
         self.receive = self._conn.get_copy_data  # bound once: it is called for every change
 
     @property

@@ -19,6 +19,7 @@ from psycopg import sql as pgsql
 
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl
 from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, Unreachable
+from headwater.settings import SETTINGS, prepare
 
 __all__ = ["Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog"]
 
@@ -234,10 +235,14 @@ class PostgresCatalog:
                 self.close()  # it was lost while idle: the server restarted, or was away
         with self._translated():
             self._connection = psycopg.connect(self._url.conninfo, autocommit=True, **self._options())
-            self._connection.execute(pgsql.SQL("SET search_path TO {}").format(pgsql.Identifier(self._url.schema)))
-            self._connection.execute(pgsql.SQL("SET lock_timeout TO '{}s'").format(_WAIT_SECONDS))
+            self._prepare(self._connection)
             self._connection.execute(begin)
             return self._connection
+
+    def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        schema = pgsql.Identifier(self._url.schema).as_string(connection)
+        ours = SETTINGS | {"search_path": schema, "lock_timeout": f"{_WAIT_SECONDS}s"}
+        prepare(lambda text: connection.execute(text.encode()), ours)
 
     def _options(self) -> dict[str, Any]:
         asked = psycopg.conninfo.conninfo_to_dict(self._url.conninfo)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import OperatorMustAct
 from headwater.files import S3
+from headwater.logs import redact
+from headwater.settings import OVERRIDDEN, prepare
+from headwater.settings import options as settings_options
 
 __all__ = ["attach", "connect", "identifier", "literal"]
 
@@ -55,7 +61,34 @@ def attach(
         options.append("READ_ONLY")
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot:d}")
-    con.execute(f"ATTACH {literal(url.attach_path)} AS {identifier(alias)} ({', '.join(options)})")
+    path = f"ducklake:postgres:{_conninfo(url)}" if isinstance(url, PostgresUrl) else f"ducklake:sqlite:{url.path}"
+    try:
+        con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")
+    except duckdb.Error as error:
+        # `from None`: DuckDB quotes the connection string, password and all.
+        raise type(error)(_scrubbed(str(error), path, url)) from None
+
+
+def _conninfo(url: PostgresUrl) -> str:
+    """How DuckDB connects, which it does by itself: settings that are not PostgreSQL's default are set to ours.
+
+    Without the password, which it gets as a secret: it shows its paths to anyone who asks (`duckdb_databases()`).
+    """
+    given = conninfo_to_dict(url.conninfo)
+    ours = {"connect_timeout": "10", "application_name": "headwater"} | given
+    with suppress(psycopg.Error):  # then DuckDB cannot connect either, and will say why
+        with psycopg.connect(make_conninfo("", **ours), autocommit=True) as asking:
+            prepare(lambda text: asking.execute(text.encode()))
+            overridden = [name for (name,) in asking.execute(OVERRIDDEN.encode())]
+        if overridden:
+            ours["options"] = f"{given.get('options') or ''} {settings_options(overridden)}".strip()
+    return make_conninfo("", **{name: value for name, value in ours.items() if name != "password"})
+
+
+def _scrubbed(text: str, path: str, url: LakeUrl) -> str:
+    for quoted in (path, path.removeprefix("ducklake:"), path.removeprefix("ducklake:postgres:")):
+        text = text.replace(quoted, str(url)).replace(literal(quoted), str(url))
+    return redact(text, [url.password or ""] if isinstance(url, PostgresUrl) else [])
 
 
 def literal(text: str) -> str:

@@ -17,10 +17,6 @@ __all__ = ["LakeUrl", "PostgresUrl", "SqliteUrl", "parse_lake_url"]
 class SqliteUrl:
     path: str
 
-    @property
-    def attach_path(self) -> str:
-        return f"ducklake:sqlite:{self.path}"
-
     def __str__(self) -> str:
         return f"sqlite:///{self.path}"
 
@@ -31,13 +27,6 @@ class PostgresUrl:
 
     conninfo: str
     schema: str
-
-    @property
-    def attach_path(self) -> str:
-        """Without the password: DuckDB shows it to anyone who asks (`duckdb_databases()`)."""
-        parts = conninfo_to_dict(self.conninfo)
-        parts.pop("password", None)
-        return f"ducklake:postgres:{make_conninfo('', **parts)}"
 
     @property
     def password(self) -> str | None:
@@ -69,7 +58,8 @@ def parse_lake_url(url: str) -> LakeUrl:
     if scheme in ("postgresql", "postgres"):
         return _parse_postgres(url)
     raise ConfigError(
-        f"a DuckLake catalog cannot live in {scheme!r}", hint="use a sqlite:/// or a postgresql:// URL for ducklake:"
+        "a DuckLake catalog is neither in SQLite nor in PostgreSQL",
+        hint="use a sqlite:/// or a postgresql:// URL for ducklake:",
     )
 
 

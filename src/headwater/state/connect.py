@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.change import Lsn
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unreachable
+from headwater.settings import prepare
 
 __all__ = ["Connection", "connect", "conninfo", "refused", "server_name", "translated"]
 
@@ -25,6 +26,7 @@ _CONFIG_FAULT = re.compile(
     r"password authentication failed|no password supplied|(role|database|user) \".*\" does not exist"
     r"|no pg_hba.conf entry|is not permitted to log in|permission denied for database|authentication failed for user"
 )
+_NO_CONVERSION = re.compile(r"conversion between \S+ and \S+ is not supported|conversion function .* does not exist")
 
 
 class _LsnDumper(Dumper):
@@ -60,9 +62,12 @@ def connect(url: str, *, application_name: str = "headwater", options: str = "",
     """Open a connection, or raise Unreachable (try later) or ConfigError (edit the URL)."""
     info = conninfo(url, options=options, application_name=application_name)
     try:
-        connection = psycopg.connect(info, autocommit=autocommit)
+        connection = psycopg.connect(info, autocommit=True)
     except psycopg.OperationalError as exc:
         raise refused(url, str(exc)) from exc
+    with translated(url):
+        prepare(lambda text: connection.execute(text.encode()))
+        connection.autocommit = autocommit
     connection.adapters.register_dumper(Lsn, _LsnDumper)
     connection.adapters.register_loader(_PG_LSN, _LsnLoader)
     return connection
@@ -74,6 +79,11 @@ def refused(url: str, text: str) -> HeadwaterError:
     if _CONFIG_FAULT.search(reason):
         return ConfigError(
             f"{server_name(url)} refuses the connection: {reason}", hint="correct user, password or database in the URL"
+        )
+    if _NO_CONVERSION.search(reason):
+        return OperatorMustAct(
+            f"{server_name(url)} has an encoding that PostgreSQL cannot convert to UTF-8: {reason}",
+            hint="dump the database, and restore it into one with the encoding UTF8",
         )
     return Unreachable(
         f"cannot reach {server_name(url)}: {reason}",
@@ -89,6 +99,11 @@ def translated(url: str) -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as exc:
         raise OperatorMustAct(
             f"{server_name(url)}: {_first_line(exc)}", hint="grant the privilege to the user of the URL"
+        ) from exc
+    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter) as exc:
+        raise OperatorMustAct(
+            f"{server_name(url)} has a name or a default that cannot be converted to UTF-8: {_first_line(exc)}",
+            hint="rename it, or take its table out of the config",
         ) from exc
     except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
         raise Unreachable(f"lost {server_name(url)}: {_first_line(exc)}", hint="it is tried again") from exc

@@ -52,7 +52,5 @@ class Session:
 
     def _open(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            # What we record must outlive a crash of the server, whatever the database's default is:
-            # the slot is confirmed on the strength of it.
-            self._connection = connect(self.url, application_name="headwater", options="-c synchronous_commit=on")
+            self._connection = connect(self.url)
         return self._connection

@@ -138,6 +138,7 @@ class State:
 
     def record_error(self, group: str, stage: Literal["capture", "delivery"], error: str | None) -> None:
         """Say what keeps a stage of the group from going on; None: nothing any more."""
+        error = _storable(error)
         self._write(
             f"UPDATE headwater.groups SET {stage}_error = %s, updated_at = now()"
             f" WHERE name = %s AND {stage}_error IS DISTINCT FROM %s",
@@ -214,7 +215,7 @@ class State:
                 "state": state,
                 "position": position,
                 "copy": copy_lsn,
-                "error": error,
+                "error": _storable(error),
                 "failures": failures,
                 "retry_at": retry_at,
                 "group": group,
@@ -383,6 +384,11 @@ class State:
                 return cursor.execute(sql, parameters).fetchall()
 
         return self._session.run(work)
+
+
+def _storable(error: str | None) -> str | None:
+    """PostgreSQL's text has no NUL; a message that quotes a value may."""
+    return None if error is None else error.replace("\0", r"\0")
 
 
 def _count(connection: Connection, group: str, counts: Mapping[int, Counts]) -> None:

@@ -154,6 +154,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
         row_filter(connection, publication, row.oid),
         row.options.mode == "history",
         _earlier_names(m, relation),
+        connection.info.parameter_status("server_encoding") == "SQL_ASCII",
     )
 
 

@@ -26,6 +26,7 @@ from headwater.files import S3
 from headwater.spark import deal, on_tasks
 from headwater.verify.misfits import is_json, linked, open_entries
 from headwater.verify.pair import LINKED, SIDE, Pair
+from headwater.verify.spelling import INVALID
 
 __all__ = ["Compared", "Difference", "Sides", "compare"]
 
@@ -245,8 +246,24 @@ class _Ask:
         batches = read_expressions(self.sides.source_url, self.sides.exported, part, list(asked.values()), pair.where)
         return pa.RecordBatchReader.from_batches(
             schema,
-            (pa.RecordBatch.from_arrays([c.cast(pa.string()) for c in b.columns], schema=schema) for b in batches),
+            (pa.RecordBatch.from_arrays([_valid(column) for column in b.columns], schema=schema) for b in batches),
         )
+
+
+def _valid(column: pa.Array) -> pa.Array:
+    """PostgreSQL's print as DuckDB can take it: what is not UTF-8 is marked, and spelled as in quarantine."""
+    raw = column.cast(pa.binary())
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if value is None else _spelled(value) for value in raw.to_pylist()], pa.string())
+
+
+def _spelled(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return INVALID + value.decode(errors="backslashreplace")
 
 
 def _no_change_twice(con: duckdb.DuckDBPyConnection, pair: Pair) -> None:

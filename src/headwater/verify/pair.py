@@ -11,7 +11,7 @@ from headwater.change import Relation, TableName
 from headwater.ducklake.extension import identifier, literal
 from headwater.types import LakeType
 from headwater.verify.replay import replayed
-from headwater.verify.spelling import PRINTED, Spelling, spelling
+from headwater.verify.spelling import PRINTED, Spelling, spelling, unproven
 
 __all__ = ["BUCKETS", "LINKED", "SIDE", "Pair"]
 
@@ -32,6 +32,7 @@ class Pair:
     where: str | None = None
     history: bool = False
     earlier: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unproven: bool = False  # the source is a SQL_ASCII database
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -111,7 +112,8 @@ class Pair:
         return f"hash({', '.join(f'c{index}' for index in self.key)})" if self.key else "CAST(0 AS UBIGINT)"
 
     def _columns(self) -> list[tuple[str, Spelling]]:
-        return [(c.name, spelling(kind)) for c, kind in zip(self.relation.columns, self.kinds, strict=True)]
+        how = (unproven(spelling(kind)) if self.unproven else spelling(kind) for kind in self.kinds)
+        return [(column.name, each) for column, each in zip(self.relation.columns, how, strict=True)]
 
     def _rows(self, lake: bool, *, show: bool = False) -> str:
         """DuckDB's query for c0 … to compare, q0 … that do not fit and s0 … to show, of the mirror or of the print."""
@@ -122,7 +124,7 @@ class Pair:
             parts.append(f"{read} AS c{index}")
             if not lake and how.misfit is not None:
                 printed = f"t{index}" if how.misfit == how.postgres else f"b{index}"
-                parts.append(f"CASE WHEN c{index} IS NULL THEN {printed} END AS q{index}")
+                parts.append(f"CASE WHEN c{index} IS NULL THEN ltrim({printed}, chr(0)) END AS q{index}")
             if show:
                 parts.append(f"{f'CAST({name} AS VARCHAR)' if lake else f'x{index}'} AS s{index}")
         origin = SIDE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headwater.types import LakeType
 
-__all__ = ["PRINTED", "Spelling", "spelling"]
+__all__ = ["INVALID", "PRINTED", "Spelling", "spelling", "unproven"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,19 @@ def spelling(kind: LakeType) -> Spelling:
     if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
         return Spelling(PRINTED, "CASE WHEN is_json({}) THEN {} END", "CAST({} AS VARCHAR)", PRINTED)
     return _BY_TYPE.get(kind.ducklake, _TEXT)
+
+
+INVALID = "\0"  # before text that is not UTF-8, and so cannot be in the lake; PostgreSQL's own text has no NUL
+
+
+def unproven(how: Spelling) -> Spelling:
+    """The same for a database that does not vouch for its text: what is INVALID does not fit."""
+    return Spelling(
+        how.postgres,
+        f"CASE WHEN NOT starts_with({{}}, chr(0)) THEN {how.read} END",
+        how.lake,
+        how.misfit or how.postgres,
+    )
 
 
 def _decimal(kind: LakeType) -> Spelling:
