@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.change import BaseType, Column
-from headwater.decode import TEXT_SETTINGS, Bad, Decoded, decode
+from headwater.decode import Bad, Decoded, decode
+from headwater.settings import TEXT_SETTINGS
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.types import LakeType, lake_type
 

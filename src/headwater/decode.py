@@ -21,10 +21,9 @@ import pyarrow.compute as pc
 from headwater.arraytext import Lists, split_lists
 from headwater.buffers import bits, flat
 from headwater.moments import is_moment, moment
-from headwater.settings import TEXT_SETTINGS
 from headwater.types import MAX_PRECISION, LakeType
 
-__all__ = ["TEXT_SETTINGS", "Bad", "Decoded", "decode"]
+__all__ = ["Bad", "Decoded", "decode"]
 
 
 @dataclass(frozen=True, slots=True)

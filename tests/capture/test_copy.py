@@ -15,9 +15,10 @@ from tests.typed_columns import relation_of
 from headwater.capture import TableWish, problems
 from headwater.capture.copy import Range, balanced, read_expressions, read_range
 from headwater.change import Relation, TableName
-from headwater.decode import TEXT_SETTINGS, Bad, decode
+from headwater.decode import Bad, decode
 from headwater.errors import TableError, Unreachable
 from headwater.merge.tuples import split
+from headwater.settings import TEXT_SETTINGS
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.types import LakeType, lake_type
 

@@ -28,6 +28,7 @@ class Source:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.run(
+            "RESET search_path",
             "CREATE TYPE mood AS ENUM ('good', 'bad')",
             "CREATE TYPE pair AS (x int, m mood)",
             "CREATE TABLE t (id int PRIMARY KEY, v text, p pair[])",
@@ -231,7 +232,7 @@ def test_a_row_never_comes_before_the_definition_it_was_written_under(group: Gro
 def _known(group: Group, table: str) -> None:
     """As `run` leaves it: the table is known, and event triggers report what is done to it."""
     with closing(connect(group.url)) as connection:
-        (oid,) = connection.execute("SELECT %s::regclass::oid::bigint", (table,)).fetchone() or (0,)
+        (oid,) = connection.execute("SELECT %s::regclass::oid::bigint", (f"public.{table}",)).fetchone() or (0,)
     name = TableName("public", table)
     group.state.ensure_table(group.name, oid, name, name)
     group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import psycopg
 from tests.mirror import Mirror
 
-from headwater.decode import TEXT_SETTINGS
 from headwater.ducklake.extension import literal
+from headwater.settings import TEXT_SETTINGS
 
 
 class Kind(NamedTuple):

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from headwater.capture.definition import GENERATED_SINCE, LISTS_SINCE, Definition, definition_sql, parse
 from headwater.change import Relation
-from headwater.decode import TEXT_SETTINGS
 from headwater.errors import ConfigError
+from headwater.settings import TEXT_SETTINGS
 from headwater.state.connect import Connection
 
 __all__ = [
