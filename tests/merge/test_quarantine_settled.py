@@ -75,7 +75,7 @@ class Quarantine:
         written = 0
         for report in reports:
             if isinstance(report, Wrote):
-                assert report.replacing
+                assert report.file.has_row_ids
                 written += report.file.rows
                 rows = pq.read_table(self.path + report.file.path).to_pylist()
                 for row in rows:

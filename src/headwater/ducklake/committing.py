@@ -170,10 +170,13 @@ class _Writer:
             records, next_row_id, size = stats.get(table_id, (0, 0, 0))
             for file in change.data_files:
                 id_ = self._new_file_id()
+                # A file that has row ids must not look as if it followed another: merge_adjacent_files would drop them.
+                row_id_start = None if file.has_row_ids else next_row_id
                 files.append((id_, table_id, self.snapshot, file.path, True, "parquet", file.rows, file.size,
-                              file.footer_size, next_row_id))  # fmt: skip
+                              file.footer_size, row_id_start))  # fmt: skip
                 columns.extend(self._column_rows(id_, table_id, file))
-                records, next_row_id, size = records + file.rows, next_row_id + file.rows, size + file.size
+                records, size = records + file.rows, size + file.size
+                next_row_id += 0 if file.has_row_ids else file.rows
             (known if table_id in stats else unknown).append((records, next_row_id, size, table_id))
         self.tx.insert(
             "ducklake_data_file",
@@ -251,7 +254,7 @@ class _Writer:
             self.tx.execute(f"DELETE FROM {name} WHERE file_id {{among}}", self.tx.ids(absorbed))
 
     def _replace_delete_file(self, table_id: int, deletes: FileDeletes, new: DeleteFile) -> None:
-        if new.embeds not in (None, self.snapshot):
+        if new.predicted not in (None, self.snapshot):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
             new = restamp(self.files, paths[table_id], new, self.snapshot)
         if deletes.seen_delete_file is not None:
@@ -264,11 +267,10 @@ class _Writer:
                 old.path.removeprefix(self.data_path),
                 old.path.startswith(self.data_path),
             )
-        begin = self.snapshot if new.begin_snapshot is None else new.begin_snapshot
         self.tx.insert(
             "ducklake_delete_file",
             "delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format, delete_count,"
             " file_size_bytes, footer_size, partial_max",
-            [(self._new_file_id(), table_id, begin, deletes.data_file_id, new.path, True, "parquet", new.count,
-              new.size, new.footer_size, new.partial_max)],
+            [(self._new_file_id(), table_id, new.begin_snapshot, deletes.data_file_id, new.path, True, "parquet",
+              new.count, new.size, new.footer_size, new.partial_max)],
         )  # fmt: skip

@@ -1,8 +1,9 @@
 """Rows that leave a data file: as positions in the catalog, as a delete file, or with the file itself.
 
 Few positions go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
-since a data file has one delete file at most, that one takes over whatever was deleted before, with the snapshot of
-each position, so that time travel and `table_changes` stay right.
+since a data file has one delete file at most, that one takes over whatever was deleted before. Each position has its
+snapshot beside it, even if there is only one: without that, `table_changes` shows the deletes from a merged file under
+the snapshots of the inserts (extension 1.5.5).
 """
 
 from __future__ import annotations
@@ -51,14 +52,12 @@ def delete_rows(
         return end_file(files, table_path, live)
     if len(positions) + len(live.inlined_positions) <= inline_limit:
         return replace(_untouched(live), inlined=positions)
-    if not live.deleted_count:
-        return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, None))
     old_positions, old_snapshots = _history(files, live)
     every = np.concatenate([old_positions, positions])
     snapshots = np.concatenate([old_snapshots, np.full(len(positions), snapshot, np.int64)])
     order = np.argsort(every, kind="stable")
     written = _write(files, table_path, live.path, every[order], snapshots[order])
-    return replace(_untouched(live), delete_file=replace(written, embeds=snapshot))
+    return replace(_untouched(live), delete_file=replace(written, predicted=snapshot))
 
 
 def end_file(files: fs.FileSystem, table_path: str, live: LiveFile) -> FileDeletes:
@@ -75,10 +74,10 @@ def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot
     """The same deletes in a new file, those of this commit under the snapshot it really gets."""
     table = _read(files, inside(table_path) + written.path)
     snapshots = table.column(SNAPSHOT_ID).to_numpy().copy()
-    snapshots[snapshots == written.embeds] = snapshot
+    snapshots[snapshots == written.predicted] = snapshot
     data_path = table.column("file_path")[0].as_py()
     again = _write(files, table_path, data_path, table.column("pos").to_numpy(), snapshots)
-    return replace(again, embeds=snapshot)
+    return replace(again, predicted=snapshot)
 
 
 def _untouched(live: LiveFile) -> FileDeletes:
@@ -112,23 +111,19 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
 
 
 def _write(
-    files: fs.FileSystem, table_path: str, data_path: str, positions: Positions, snapshots: Positions | None
+    files: fs.FileSystem, table_path: str, data_path: str, positions: Positions, snapshots: Positions
 ) -> DeleteFile:
     fields = [
         field_with_id("file_path", pa.string(), _PATH_FIELD),
         field_with_id("pos", pa.int64(), _POSITION_FIELD),
+        field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD),
     ]
-    columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions, pa.int64())]
-    if snapshots is not None:
-        fields.append(field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD))
-        columns.append(pa.array(snapshots, pa.int64()))
+    columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions), pa.array(snapshots)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     name = f"headwater-{uuid.uuid4()}-delete.parquet"
     with durable(files, folder(files, table_path) + name) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
             writer.write_table(table)
         size = sink.tell()
-    written = DeleteFile(name, len(positions), size, footer_size(writer.writer.metadata))
-    if snapshots is None:
-        return written
-    return replace(written, begin_snapshot=int(snapshots.min()), partial_max=int(snapshots.max()))
+    footer = footer_size(writer.writer.metadata)
+    return DeleteFile(name, len(positions), size, footer, int(snapshots.min()), int(snapshots.max()))

@@ -124,8 +124,10 @@ class Lake:
         raise CommitConflict(f"the catalog {self.url} was busy {_TRIES} times in a row", hint="try again")
 
     def flush_inlined(self, table: Table) -> None:
-        """Move what other clients put into the catalog itself into files."""
+        """Move what other clients put into the catalog itself into files; CommitConflict if others commit meanwhile."""
         with self.attached() as (con, alias):
+            # Where it tries again on PostgreSQL, it keeps deletes in the catalog that it has also written to a file.
+            con.execute("SET ducklake_max_retry_count = 0")
             try:
                 con.execute(
                     f"CALL ducklake_flush_inlined_data({literal(alias)}, schema_name => {literal(table.schema)},"

@@ -130,7 +130,7 @@ def write_data_file(
                 writer.write_table(part, row_group_size=_ROW_GROUP)
         size = sink.tell()
     footer = writer.writer.metadata
-    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)))
+    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)), with_row_ids)
 
 
 def _repeating(schema: pa.Schema) -> list[str]:

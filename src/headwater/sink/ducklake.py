@@ -345,8 +345,8 @@ def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut])
     found = [read_report(report) for report in reports]
     wrote = [each for each in found if isinstance(each, Wrote)]
     taken = [*(each for each in found if isinstance(each, TakenOut)), *ended]
-    updated = sum(each.file.rows for each in wrote if each.replacing)
-    inserted = sum(each.file.rows for each in wrote if not each.replacing)
+    updated = sum(each.file.rows for each in wrote if each.file.has_row_ids)
+    inserted = sum(each.file.rows for each in wrote if not each.file.has_row_ids)
     deletes: tuple[FileDeletes, ...] = tuple(each.deletes for each in taken)
     change = TableChange(table, tuple(each.file for each in wrote), deletes)
     counts = Counts(inserted=inserted, updated=updated, deleted=sum(each.rows for each in taken) - updated)

@@ -59,10 +59,9 @@ class TakenOut:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """Report: a new data file; `replacing`: its rows have the ids of older ones."""
+    """Report: a new data file."""
 
     file: DataFile
-    replacing: bool
 
 
 def read_report(report: bytes) -> TakenOut | Wrote:
@@ -118,7 +117,7 @@ class DuckLakeTarget:
             for replacing, load in _file_loads(rows):
                 table = _completed(load, landing.fields)
                 file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
-                done.append(Wrote(file, replacing))
+                done.append(Wrote(file))
         except TableError:  # nobody would hear of those before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
