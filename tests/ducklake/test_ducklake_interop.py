@@ -332,6 +332,19 @@ def test_a_flush_that_another_commit_overtakes_lands_nothing(bench: Bench) -> No
     assert [each.deleted_count for each in bench.live()] == [5, 0]
 
 
+@pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
+def test_deletes_that_the_flush_of_another_client_doubled_are_counted_once(bench: Bench) -> None:
+    bench.create([(i, "a") for i in range(100)])
+    bench.apply(delete=[0, 1, 2, 3, 4])
+    with overtaking(bench):
+        bench.sql(MAINTENANCE["flush"])
+    assert bench.sql("SELECT count(*) FROM {l}.public.t") == [(90,)], "the extension has mended its flush"
+    bench.apply(delete=range(5, 95))  # as many as seem to be left, but there are five more
+    assert [id_ for id_, _ in bench.rows()] == [95, 96, 97, 98, 99]
+    bench.apply(delete=range(95, 100))
+    assert bench.rows() == []
+
+
 @contextmanager
 def overtaking(bench: Bench) -> Iterator[None]:
     """Another client is about to commit, and does so when a commit of the block waits for it."""

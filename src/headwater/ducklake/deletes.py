@@ -48,9 +48,10 @@ def delete_rows(
     `snapshot` is the one the commit will probably get: the base's id + 1.
     """
     positions = np.unique(np.asarray(positions, np.int64))
-    if len(positions) + live.deleted_count == live.record_count:
+    doubled = _doubled(files, live)
+    if len(positions) + live.deleted_count - doubled == live.record_count:
         return end_file(files, table_path, live)
-    if len(positions) + len(live.inlined_positions) <= inline_limit:
+    if len(positions) + len(live.inlined_positions) <= inline_limit and not doubled:
         return replace(_untouched(live), inlined=positions)
     old_positions, old_snapshots = _history(files, live)
     every = np.concatenate([old_positions, positions])
@@ -84,6 +85,12 @@ def _untouched(live: LiveFile) -> FileDeletes:
     return FileDeletes(live.id, live.delete_file, len(live.inlined_positions))
 
 
+def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
+    """How many deletes are both in the catalog and in the delete file: a flush of the extension may leave them so."""
+    both = live.delete_file is not None and len(live.inlined_positions)
+    return live.deleted_count - len(_history(files, live)[0]) if both else 0
+
+
 def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions]:
     """Every position deleted so far, in order, and the snapshot that deleted it."""
     positions, snapshots = live.inlined_positions, live.inlined_snapshots
@@ -101,8 +108,8 @@ def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions
         else:
             since = np.full(len(older), live.delete_file.begin_snapshot, np.int64)
         snapshots = np.concatenate([since, snapshots])
-    order = np.argsort(positions, kind="stable")
-    return positions[order], snapshots[order]
+    positions, first = np.unique(positions, return_index=True)
+    return positions, snapshots[first]
 
 
 def _read(files: fs.FileSystem, path: str) -> pa.Table:
