@@ -10,6 +10,7 @@ from pyarrow import fs
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.ducklake import reading
+from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
@@ -33,6 +34,8 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     Without changes only the positions move, and the newest snapshot's id comes back.
     """
     newest = reading.newest_snapshot(tx)
+    if commit.attempt is not None:
+        land(tx, commit.attempt)
     if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
         _advance(tx, commit, newest.id, {})
     else:
@@ -256,17 +259,12 @@ class _Writer:
     def _replace_delete_file(self, table_id: int, deletes: FileDeletes, new: DeleteFile) -> None:
         if new.predicted not in (None, self.snapshot):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
+            self._schedule_deletion(self._new_file_id(), paths[table_id] + new.path)
             new = restamp(self.files, paths[table_id], new, self.snapshot)
         if deletes.seen_delete_file is not None:
             old = deletes.seen_delete_file
             self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)
-            self.tx.execute(
-                "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative,"
-                " schedule_start) VALUES (%s, %s, %s, {now})",
-                old.id,
-                old.path.removeprefix(self.data_path),
-                old.path.startswith(self.data_path),
-            )
+            self._schedule_deletion(old.id, old.path)
         self.tx.insert(
             "ducklake_delete_file",
             "delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format, delete_count,"
@@ -274,3 +272,13 @@ class _Writer:
             [(self._new_file_id(), table_id, new.begin_snapshot, deletes.data_file_id, new.path, True, "parquet",
               new.count, new.size, new.footer_size, new.partial_max)],
         )  # fmt: skip
+
+    def _schedule_deletion(self, id_: int, path: str) -> None:
+        """Leave a file to ducklake_cleanup_old_files: an older snapshot, or a reader, may still need it."""
+        self.tx.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative, schedule_start)"
+            " VALUES (%s, %s, %s, {now})",
+            id_,
+            path.removeprefix(self.data_path),
+            path.startswith(self.data_path),
+        )

@@ -8,7 +8,6 @@ the snapshots of the inserts (extension 1.5.5).
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
-from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, footer_size
+from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, file_name, footer_size
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
 
@@ -42,6 +41,7 @@ def delete_rows(
     *,
     snapshot: int,
     inline_limit: int = INLINE_LIMIT,
+    attempt: str = "",
 ) -> FileDeletes:
     """Plan the deletion of rows that are still alive; write the delete file if that is the way.
 
@@ -50,25 +50,27 @@ def delete_rows(
     positions = np.unique(np.asarray(positions, np.int64))
     doubled = _doubled(files, live)
     if len(positions) + live.deleted_count - doubled == live.record_count:
-        return end_file(files, table_path, live)
+        return end_file(files, table_path, live, attempt)
     if len(positions) + len(live.inlined_positions) <= inline_limit and not doubled:
         return replace(_untouched(live), inlined=positions)
     old_positions, old_snapshots = _history(files, live)
     every = np.concatenate([old_positions, positions])
     snapshots = np.concatenate([old_snapshots, np.full(len(positions), snapshot, np.int64)])
     order = np.argsort(every, kind="stable")
-    written = _write(files, table_path, live.path, every[order], snapshots[order])
+    name = file_name(attempt, "-delete")
+    written = _write(files, table_path, name, live.path, (every[order], snapshots[order]))
     return replace(_untouched(live), delete_file=replace(written, predicted=snapshot))
 
 
-def end_file(files: fs.FileSystem, table_path: str, live: LiveFile) -> FileDeletes:
+def end_file(files: fs.FileSystem, table_path: str, live: LiveFile, attempt: str = "") -> FileDeletes:
     """Plan the end of a file, and with it of all its rows."""
     if not len(live.inlined_positions):
         return replace(_untouched(live), ended=True)
     # table_changes knows of an ended file either its inlined deletes or its end, never both (extension 1.5.5):
     # so the old deletes move to a delete file, which it does subtract from what the end deletes.
-    positions, snapshots = _history(files, live)
-    return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, snapshots), ended=True)
+    name = file_name(attempt, "-delete")
+    written = _write(files, table_path, name, live.path, _history(files, live))
+    return replace(_untouched(live), delete_file=written, ended=True)
 
 
 def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot: int) -> DeleteFile:
@@ -77,7 +79,8 @@ def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot
     snapshots = table.column(SNAPSHOT_ID).to_numpy().copy()
     snapshots[snapshots == written.predicted] = snapshot
     data_path = table.column("file_path")[0].as_py()
-    again = _write(files, table_path, data_path, table.column("pos").to_numpy(), snapshots)
+    name = written.path.removesuffix("-delete.parquet") + f"-{snapshot}-delete.parquet"
+    again = _write(files, table_path, name, data_path, (table.column("pos").to_numpy(), snapshots))
     return replace(again, predicted=snapshot)
 
 
@@ -118,8 +121,9 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
 
 
 def _write(
-    files: fs.FileSystem, table_path: str, data_path: str, positions: Positions, snapshots: Positions
+    files: fs.FileSystem, table_path: str, name: str, data_path: str, history: tuple[Positions, Positions]
 ) -> DeleteFile:
+    positions, snapshots = history
     fields = [
         field_with_id("file_path", pa.string(), _PATH_FIELD),
         field_with_id("pos", pa.int64(), _POSITION_FIELD),
@@ -127,7 +131,6 @@ def _write(
     ]
     columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions), pa.array(snapshots)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-    name = f"headwater-{uuid.uuid4()}-delete.parquet"
     with durable(files, folder(files, table_path) + name) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
             writer.write_table(table)

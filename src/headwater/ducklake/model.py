@@ -265,3 +265,4 @@ class Commit:
     extra_info: str | None = None
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
+    attempt: str | None = None  # that wrote the files, from `Lake.begin`

@@ -69,6 +69,8 @@ def retry(m: Mirroring) -> None:
 def tidy(m: Mirroring) -> None:
     """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
     Scratch.clear(m.scratch)
+    if gone := m.sink.collect():
+        logger.info("deleted %d files of the lake that were written and never committed", gone)
     positions = [row.position for row in m.state.tables(m.group) if row.position is not None and row.state != "PAUSED"]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
         logger.info("deleted %d segment files that nobody needs any more", gone)
