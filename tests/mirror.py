@@ -172,6 +172,22 @@ class Mirror:
         """Ask the lake; tables are `lake.public.t`."""
         return self.lake.execute(sql).fetchall()
 
+    def files(self) -> set[str]:
+        """The Parquet files in the lake's folder."""
+        return {str(path) for path in (self.folder / "lake").rglob("*.parquet")}
+
+    def known_files(self) -> set[str]:
+        """The files that the lake's catalog knows, if only to delete them."""
+        meta = "__ducklake_metadata_lake.ducklake_"
+        found = self.ask(
+            f"SELECT s.path || t.path || f.path FROM (SELECT table_id, path FROM {meta}data_file"
+            f" UNION ALL SELECT table_id, path FROM {meta}delete_file) f"
+            f" JOIN (SELECT DISTINCT table_id, schema_id, path FROM {meta}table) t USING (table_id)"
+            f" JOIN (SELECT DISTINCT schema_id, path FROM {meta}schema) s USING (schema_id)"
+            f" UNION SELECT path FROM {meta}files_scheduled_for_deletion"
+        )
+        return {str(self.folder / "lake" / path) for (path,) in found}
+
     def rows_of(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the source."""
         return self.source.execute(sql).fetchall()

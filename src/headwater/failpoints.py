@@ -1,7 +1,8 @@
 """Named places where a test may kill the process, to prove that a crash there loses and doubles nothing.
 
 `HEADWATER_FAILPOINT=capture.registered` kills this process (SIGKILL) the first time it gets there;
-`capture.registered:3` the third time. Off, a failpoint costs one comparison with None.
+`capture.registered:3` the third time, `deliver.decoded=public.orders` when it is about that table.
+Off, a failpoint costs one comparison with None.
 The environment is read here, and not passed down, because Spark's Python workers must see it too.
 """
 
@@ -18,10 +19,12 @@ FAILPOINTS = {
     "capture.written": "the segment file is on disk, not registered",
     "capture.registered": "the segment is registered, the slot not confirmed",
     "capture.confirmed": "the slot was told",
+    "copy.read": "a Spark task has read rows of a first copy",
     "copy.written": "a first copy's files are written, not committed",
     "copy.committed": "a first copy is in the lake, the state does not know",
     "deliver.folded": "the batch is folded, nothing written",
     "deliver.located": "a Spark task has found the rows to replace",
+    "deliver.decoded": "a Spark task has decoded a table's rows, nothing of them is written",
     "deliver.written": "data files are in the lake's folder, not committed",
     "deliver.before-commit": "inside the catalog transaction, before COMMIT",
     "deliver.committed": "the lake has the batch, the state does not know",
@@ -29,23 +32,24 @@ FAILPOINTS = {
 }
 
 
-def _armed() -> tuple[str, int] | None:
-    name, _, nth = os.environ.get("HEADWATER_FAILPOINT", "").partition(":")
+def _armed() -> tuple[str, str, int] | None:
+    where, _, nth = os.environ.get("HEADWATER_FAILPOINT", "").partition(":")
+    name, _, table = where.partition("=")
     if not name:
         return None
     if name not in FAILPOINTS:
         raise ValueError(f"unknown failpoint {name!r}; known: {', '.join(FAILPOINTS)}")
-    return name, int(nth or 1)
+    return name, table, int(nth or 1)
 
 
 _target = _armed()
-_left = _target[1] if _target else 0
+_left = _target[2] if _target else 0
 
 
-def hit(name: str) -> None:
+def hit(name: str, table: str = "") -> None:
     """Die here if this failpoint is armed."""
     global _left
-    if _target is None or _target[0] != name:
+    if _target is None or _target[0] != name or _target[1] not in ("", table):
         return
     _left -= 1
     if _left == 0:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import duckdb
+import psycopg
 import pytest
 from lakebench import Bench, T
+from psycopg.sql import SQL, Identifier
+from tests.feeds import Feeds, assert_same_feeds, feeds
 
 from headwater.change import TableName
 from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.url import PostgresUrl
 from headwater.errors import CommitConflict, TableError
 
 O = TableName("public", "o")  # noqa: E741
@@ -51,9 +60,43 @@ MAINTENANCE = {
     "merge": "CALL ducklake_merge_adjacent_files('{l}')",
     "rewrite": "CALL ducklake_rewrite_data_files('{l}', delete_threshold => 0)",
     "flush": "CALL ducklake_flush_inlined_data('{l}')",
-    "expire": "CALL ducklake_expire_snapshots('{l}', older_than => now())",
+    "expire": "CALL ducklake_expire_snapshots('{l}', versions => {half})",
     "cleanup": "CALL ducklake_cleanup_old_files('{l}', cleanup_all => true)",
 }
+
+
+def maintenance(bench: Bench, step: str) -> str:
+    """The call; half of the snapshots expire, the older ones."""
+    snapshots = [id_ for (id_,) in bench.sql("SELECT snapshot_id FROM {l}.snapshots() ORDER BY 1")]
+    return MAINTENANCE[step].replace("{half}", str(snapshots[: len(snapshots) // 2]))
+
+
+def fed(bench: Bench) -> Feeds:
+    return feeds(bench.sql, bench.alias, T, 1)
+
+
+def maintained(bench: Bench, step: str, before: Feeds, rewrites: set[int]) -> Feeds:
+    """Run a maintenance function: every range of snapshots shows the changes that it showed before.
+
+    Except a range with a rewrite in it: the extension shows rewritten rows as changes of that snapshot.
+    """
+    held = bench.rows()
+    bench.sql(maintenance(bench, step))
+    assert bench.rows() == held, step
+    rewrites |= {bench.lake.snapshot().id} if step == "rewrite" else set()
+    after = fed(bench)
+    # A file that ended at the oldest snapshot left is visible in none, so it goes, and the deletes that ended it too.
+    since = min(first for first, _ in after) + 1 if step == "expire" else 1
+    assert_same_feeds(chosen(before, since, rewrites), chosen(after, since, rewrites))
+    return after
+
+
+def chosen(feeds: Feeds, since: int, without: set[int]) -> Feeds:
+    return {
+        (first, last): rows
+        for (first, last), rows in feeds.items()
+        if first >= since and not without & {*range(first, last + 1)}
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,12 +105,55 @@ MAINTENANCE = {
 def test_delivery_goes_on_after_maintenance(bench: Bench, steps: str) -> None:
     held = busy(bench)
     for step in steps.split():
-        bench.sql(MAINTENANCE[step])
+        bench.sql(maintenance(bench, step))
         assert dict(bench.rows()) == held, step
     go_on(bench, held)
     for step in ("flush", "merge", "rewrite", "expire", "cleanup"):
-        bench.sql(MAINTENANCE[step])
+        bench.sql(maintenance(bench, step))
         assert dict(bench.rows()) == held, step
+
+
+@pytest.mark.parametrize("steps", ["merge flush", "expire cleanup"])
+def test_maintenance_leaves_the_change_feed_as_it_was(bench: Bench, steps: str) -> None:
+    held, rewrites = busy(bench), set[int]()
+    shown = fed(bench)
+    for step in steps.split():
+        shown = maintained(bench, step, shown, rewrites)
+    go_on(bench, held)
+    shown = fed(bench)
+    for step in ("flush", "merge", "rewrite", "expire", "cleanup"):
+        shown = maintained(bench, step, shown, rewrites)
+
+
+def test_an_update_stays_one_in_the_feed_when_files_are_merged(bench: Bench) -> None:
+    bench.create([(i, "a") for i in range(5)])
+    bench.apply(insert=[(i, "b") for i in range(5, 10)])
+    updated = bench.apply(update={2: "u"})
+    row_ids = bench.sql("SELECT rowid, id FROM {l}.public.t ORDER BY id")
+    maintained(bench, "merge", fed(bench), set())
+    assert bench.sql("SELECT rowid, id FROM {l}.public.t ORDER BY id") == row_ids
+    assert bench.changes(updated) == [(updated, "update_postimage", 2, "u"), (updated, "update_preimage", 2, "a")]
+
+
+def test_deletes_from_a_merged_file_are_in_the_feed_at_their_own_snapshot(bench: Bench) -> None:
+    bench.create([(i, "a") for i in range(5)])
+    bench.apply(insert=[(i, "b") for i in range(5, 10)])
+    maintained(bench, "merge", fed(bench), set())
+    first = bench.apply(delete=[1, 6], inline_limit=0)
+    assert bench.changes(first) == [(first, "delete", 1, "a"), (first, "delete", 6, "b")]
+    assert [(s, c) for s, c, _, _ in bench.changes(1, first)] == [
+        *[(1, "insert")] * 5,
+        *[(2, "insert")] * 5,
+        *[(first, "delete")] * 2,
+    ]
+    second = bench.apply(delete=[2], update={7: "u"}, inline_limit=0)
+    assert bench.changes(second, second) == [
+        (second, "delete", 2, "a"),
+        (second, "update_postimage", 7, "u"),
+        (second, "update_preimage", 7, "b"),
+    ]
+    for step in ("flush", "merge"):
+        maintained(bench, step, fed(bench), set())
 
 
 @pytest.mark.parametrize("step", ["merge", "rewrite"])
@@ -224,6 +310,66 @@ def test_rows_that_others_put_into_the_catalog_are_found_and_can_be_moved_to_fil
     assert bench.lake.inlined_rows([table.id]) == set()
     bench.apply(update={1: "ours"}, delete=[2])
     assert bench.rows() == [(1, "ours")]
+
+
+@pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
+def test_a_flush_that_another_commit_overtakes_lands_nothing(bench: Bench) -> None:
+    """The extension would try again, but then keeps deletes in the catalog that it also writes to a delete file."""
+    bench.sql("CREATE SCHEMA {l}.public")
+    bench.sql("CALL {l}.set_option('data_inlining_row_limit', 10)")
+    bench.sql("CREATE TABLE {l}.public.t(id BIGINT, s VARCHAR)")
+    bench.sql("INSERT INTO {l}.public.t SELECT i, 'in a file' FROM range(100) r(i)")
+    bench.sql("DELETE FROM {l}.public.t WHERE id < 5")
+    bench.sql("INSERT INTO {l}.public.t VALUES (100, 'inlined')")
+    table = bench.table()
+    with pytest.raises(CommitConflict, match="during a flush"), overtaking(bench):
+        bench.lake.flush_inlined(table)
+    assert len(bench.rows()) == 96
+    assert bench.lake.inlined_rows([table.id]) == {table.id}
+    bench.lake.flush_inlined(table)
+    assert bench.lake.inlined_rows([table.id]) == set()
+    assert len(bench.rows()) == 96
+    assert [each.deleted_count for each in bench.live()] == [5, 0]
+
+
+@pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
+def test_deletes_that_the_flush_of_another_client_doubled_are_counted_once(bench: Bench) -> None:
+    bench.create([(i, "a") for i in range(100)])
+    bench.apply(delete=[0, 1, 2, 3, 4])
+    with overtaking(bench):
+        bench.sql(MAINTENANCE["flush"])
+    assert bench.sql("SELECT count(*) FROM {l}.public.t") == [(90,)], "the extension has mended its flush"
+    bench.apply(delete=range(5, 95))  # as many as seem to be left, but there are five more
+    assert [id_ for id_, _ in bench.rows()] == [95, 96, 97, 98, 99]
+    bench.apply(delete=range(95, 100))
+    assert bench.rows() == []
+
+
+@contextmanager
+def overtaking(bench: Bench) -> Iterator[None]:
+    """Another client is about to commit, and does so when a commit of the block waits for it."""
+    assert isinstance(bench.lake.url, PostgresUrl)
+    with psycopg.connect(bench.lake.url.conninfo) as other, ThreadPoolExecutor(1) as pool:
+        other.execute(SQL("SET search_path TO {}").format(Identifier(bench.lake.url.schema)))
+        other.execute(
+            "INSERT INTO ducklake_snapshot SELECT snapshot_id + 1, now(), schema_version, next_catalog_id, next_file_id"
+            " FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1"
+        )
+        other.execute("INSERT INTO ducklake_snapshot_changes SELECT max(snapshot_id), '' FROM ducklake_snapshot")
+        done = pool.submit(commit_when_awaited, other)
+        yield
+        done.result()
+
+
+def commit_when_awaited(connection: psycopg.Connection[Any]) -> None:
+    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid))"
+    deadline = time.monotonic() + 60
+    while connection.execute(blocked, (connection.info.backend_pid,)).fetchone() == (0,):
+        if time.monotonic() > deadline:
+            connection.rollback()
+            pytest.fail("nothing waits for this commit")
+        time.sleep(0.02)
+    connection.commit()
 
 
 def test_our_tables_tell_clients_not_to_put_rows_into_the_catalog(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from lakebench import Bench
 from moto.server import ThreadedMotoServer
@@ -13,6 +14,8 @@ from pyarrow import fs
 
 from headwater.ducklake.extension import attach
 from headwater.ducklake.lake import open_lake
+from headwater.ducklake.model import Field
+from headwater.ducklake.writing import write_data_file
 from headwater.errors import ConfigError, Unreachable
 from headwater.files import S3, filesystem
 
@@ -42,6 +45,18 @@ def test_a_lake_in_s3_is_written_and_read(s3: S3, duck: duckdb.DuckDBPyConnectio
     assert dict(bench.rows()) == held
     assert len(bench.rows(at=snapshot - 1)) == 10
     duck.execute("DETACH in_s3")
+
+
+def test_files_that_were_never_committed_are_deleted_in_s3_too(s3: S3, tmp_path: Path) -> None:
+    lake = open_lake(f"sqlite:///{tmp_path}/lake.sqlite", "s3://lakes/three", s3=s3)
+    attempt = lake.begin("pg")
+    column = Field(1, "id", "int64")
+    for table in ("a", "b"):
+        data = pa.table({"id": [1]})
+        write_data_file(lake.filesystem, f"s3://lakes/three/public/{table}/", data, [column], attempt=attempt)
+    assert lake.collect("pg") == 2
+    found = lake.filesystem.get_file_info(fs.FileSelector("lakes/three", allow_not_found=True, recursive=True))
+    assert [each.path for each in found if each.type == fs.FileType.File] == []
 
 
 def test_the_environment_tells_where_s3_is(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,6 @@ def orders(mirror: Mirror) -> Mirror:
     return mirror
 
 
-def files(mirror: Mirror) -> set[str]:
-    return {str(path) for path in (mirror.folder / "lake").rglob("*.parquet")}
-
-
 def change(mirror: Mirror, turn: int = 0) -> None:
     """Something to deliver that touches both files of `orders`, other rows every time."""
     mirror.execute(
@@ -113,20 +109,40 @@ def test_what_moves_the_rows_we_found_is_a_conflict_and_the_next_try_is_right(or
         orders.assert_equal("orders", "other")
 
 
-def deliver_in_vain(orders: Mirror, statement: str) -> None:
-    """Deliver while this happens: nothing lands, and of the files only those of others are left."""
-    seen, written, theirs, content = files(orders), set[str](), set[str](), list[tuple[object, ...]]()
+def test_a_truncation_that_cannot_land_leaves_no_files(orders: Mirror) -> None:
+    orders.execute("DELETE FROM orders WHERE id IN (1, 51)")
+    orders.sync()
+    orders.execute("TRUNCATE orders")
+    orders.captured()
 
     def act() -> None:
-        written.update(files(orders) - seen)
+        orders.ask("INSERT INTO lake.public.orders VALUES (-1, 'theirs')")
+
+    with interrupted(orders, act) as m, pytest.raises(CommitConflict, match="is to be truncated"):
+        flow.deliver(m)
+    left = orders.files() - orders.known_files()
+    assert [path for path in left if path.endswith("-delete.parquet")]
+    flow.tidy(orders.m)
+    assert orders.files() == orders.known_files()
+    orders.sync()
+    orders.assert_equal("orders")
+    assert orders.files() == orders.known_files()
+
+
+def deliver_in_vain(orders: Mirror, statement: str) -> None:
+    """Deliver while this happens: nothing lands, and of the files only those of others are left."""
+    seen, written, theirs, content = orders.files(), set[str](), set[str](), list[tuple[object, ...]]()
+
+    def act() -> None:
+        written.update(orders.files() - seen)
         orders.ask(statement)
-        theirs.update(files(orders) - written)
+        theirs.update(orders.files() - written)
         content.extend(orders.ask("SELECT * FROM lake.public.orders ORDER BY ALL"))
 
     with interrupted(orders, act) as m, pytest.raises(CommitConflict):
         flow.deliver(m)
     assert written
-    assert files(orders) == theirs
+    assert orders.files() == theirs
     assert orders.ask("SELECT * FROM lake.public.orders ORDER BY ALL") == content
 
 
@@ -146,11 +162,11 @@ def test_a_batch_that_somebody_else_has_delivered_meanwhile_changes_nothing(
 
     def act() -> None:
         flow.deliver(orders.m)
-        seen.append(files(orders))
+        seen.append(orders.files())
 
     with interrupted(orders, act) as m, pytest.raises(error):
         flow.deliver(m)
-    assert files(orders) < seen[0]  # ours are discarded, theirs stay
+    assert orders.files() < seen[0]  # ours are discarded, theirs stay
     orders.assert_equal("orders", "other")
     assert orders.sync() == []
     orders.assert_equal("orders", "other")
@@ -283,13 +299,13 @@ def test_deletes_of_others_in_a_format_we_do_not_read_stop_their_table_alone(ord
     orders.ask("CALL lake.set_option('write_deletion_vectors', true)")
     orders.ask("DELETE FROM lake.public.orders WHERE id = 21")
     change(orders)
-    before = files(orders)
+    before = orders.files()
     orders.sync()
     orders.assert_equal("other")
     state, error = states(orders)["orders"]
     assert state == "ERRORED"
     assert "has deletes in the format 'puffin'" in error
-    assert not [path for path in files(orders) - before if "/orders/" in path]  # what did not land is deleted
+    assert not [path for path in orders.files() - before if "/orders/" in path]  # what did not land is deleted
 
 
 class Late(Interrupted):
@@ -302,9 +318,10 @@ class Late(Interrupted):
         reports: Mapping[int, list[bytes]],
         at: Lsn,
         moved: Mapping[int, TableName],
+        attempt: str,
     ) -> tuple[int, dict[int, Counts]]:
         self._act()
-        return super().create(mirrors, new, reports, at, moved)
+        return super().create(mirrors, new, reports, at, moved, attempt)
 
 
 def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mirror) -> None:
@@ -321,7 +338,7 @@ def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mi
     mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
     with interrupted(mirror, lambda: mirror.ask("CREATE VIEW lake.public.late AS SELECT 1"), Late) as m:
         assert flow.copy(m) == {}  # planned again, and nobody is to blame
-    assert files(mirror) == set()
+    assert mirror.files() == set()
     assert {name: state for name, (state, _) in states(mirror).items()} == {
         "good": "SNAPSHOT", "late": "SNAPSHOT", "viewed": "ERRORED", "bad": "ERRORED",
     }  # fmt: skip

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.feeds import Feeds, assert_same_feeds, feeds
 from tests.mirror import Mirror
+
+from headwater.change import TableName
 
 ROWS = 6000
 MAINTENANCE = {
@@ -143,11 +146,49 @@ def test_what_went_where_is_as_the_history_above_says(filled: Mirror) -> None:
     mirror.assert_equal("orders", "pairs")
 
 
+def fed(mirror: Mirror, table: str, since: int) -> Feeds:
+    """Of every range of snapshots. Not of one that a rewrite is part of: its rows are shown as changes there."""
+    rewrites = {
+        id_
+        for id_, changes in mirror.ask("SELECT snapshot_id, changes FROM lake.snapshots()")
+        if "rewrite_delete" in changes
+    }
+    found = feeds(mirror.ask, "lake", TableName("public", table), since)
+    return {(first, last): rows for (first, last), rows in found.items() if not rewrites & {*range(first, last + 1)}}
+
+
+def test_the_change_feed_is_right_after_files_were_merged(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT i, 0 FROM generate_series(0, 4) i"
+    )
+    mirror.start()
+    first = newest(mirror)
+    mirror.execute("INSERT INTO t SELECT i, 0 FROM generate_series(5, 2999) i")
+    mirror.sync()
+    mirror.execute("UPDATE t SET v = 1 WHERE id = 2")
+    mirror.sync()
+    mirror.execute("INSERT INTO t SELECT i, 0 FROM generate_series(3000, 4499) i")
+    mirror.sync()
+    before = fed(mirror, "t", first)
+    mirror.ask(MAINTENANCE["merge"])
+    assert_same_feeds(before, fed(mirror, "t", first))
+    start = mirror.ask("SELECT rowid, * FROM lake.public.t")
+    mirror.execute("DELETE FROM t WHERE id >= 10")
+    mirror.sync()
+    last = newest(mirror)
+    deleted = mirror.ask(f"SELECT * FROM ducklake_table_changes('lake', 'public', 't', {last}, {last})")
+    assert {(snapshot, kind) for snapshot, _, kind, *_ in deleted} == {(last, "delete")}
+    assert len(deleted) == 4490
+    assert replayed(mirror, "t", start, last, last) == held(mirror, "t")
+    assert replayed(mirror, "t", [], first, last) == held(mirror, "t")
+
+
 @pytest.mark.long
 def test_delivery_goes_on_after_every_kind_of_maintenance(filled: Mirror) -> None:
     mirror = filled
     number = 0
     for turn in range(2):
+        since = newest(mirror)
         for step in ("merge", "flush", "rewrite", "expire", "cleanup"):
             # Before each: a file of inserts, inlined deletes, and in the second round a delete file
             base = 20000 + 1000 * number
@@ -163,8 +204,14 @@ def test_delivery_goes_on_after_every_kind_of_maintenance(filled: Mirror) -> Non
                 mirror.execute("DELETE FROM orders WHERE id BETWEEN 1000 AND 3000")
             mirror.sync()
             positions = {oid: each.position for oid, each in mirror.m.sink.standings().items()}
+            shown = {table: fed(mirror, table, since) for table in ("orders", "pairs")}
             mirror.ask(MAINTENANCE[step])
             mirror.assert_equal("orders", "pairs")
+            if step == "expire":  # nothing but the newest snapshot is left, and what it changed went with the others
+                since = newest(mirror) + 1
+            else:
+                for table, before in shown.items():
+                    assert_same_feeds(before, fed(mirror, table, since))
             assert {oid: each.position for oid, each in mirror.m.sink.standings().items()} == positions
             go_on(mirror, base)
     mirror.stop_capture()

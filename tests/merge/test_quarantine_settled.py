@@ -20,7 +20,7 @@ from headwater.merge.batch import Batch
 from headwater.merge.keys import row_keys
 from headwater.merge.net import UPSERT
 from headwater.merge.resolve import Resolve
-from headwater.merge.scratch import Kept, Scratch
+from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
 from tests.merge.messages import INT4, NUMERIC, OID, TEXT, TOAST, column, mirror, number, relation, update
@@ -64,7 +64,7 @@ class Quarantine:
     ) -> dict[str, tuple[Any, ...]]:
         """What has changed after a batch, by value: row id, key, row_key, resolved_lsn."""
         table = pa.Table.from_pylist([{"relation": 1} | each for each in upserts], schema=UPSERT)
-        name = self.room.keep([table], [pa.array(touched, pa.binary())])
+        name = self.room.keep([(one_batch(table), pa.array(touched, pa.binary()))])
         batch = Batch((), {OID: mirror(shape)}, {1: shape}, Lsn(0x500))
         settled = frozenset({OID} if truncated else ())
         run = Resolve(batch, self.target, self.room, (Kept(0, OID, name, 0),), settled, tuple(self.places))
@@ -75,7 +75,7 @@ class Quarantine:
         written = 0
         for report in reports:
             if isinstance(report, Wrote):
-                assert report.replacing
+                assert report.file.has_row_ids
                 written += report.file.rows
                 rows = pq.read_table(self.path + report.file.path).to_pylist()
                 for row in rows:

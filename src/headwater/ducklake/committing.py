@@ -10,6 +10,7 @@ from pyarrow import fs
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.ducklake import reading
+from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
@@ -33,6 +34,8 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     Without changes only the positions move, and the newest snapshot's id comes back.
     """
     newest = reading.newest_snapshot(tx)
+    if commit.attempt is not None:
+        land(tx, commit.attempt)
     if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
         _advance(tx, commit, newest.id, {})
     else:
@@ -174,10 +177,13 @@ class _Writer:
             records, next_row_id, size = stats.get(table_id, (0, 0, 0))
             for file in change.data_files:
                 id_ = self._new_file_id()
+                # A file that has row ids must not look as if it followed another: merge_adjacent_files would drop them.
+                row_id_start = None if file.has_row_ids else next_row_id
                 files.append((id_, table_id, self.snapshot, file.path, True, "parquet", file.rows, file.size,
-                              file.footer_size, next_row_id))  # fmt: skip
+                              file.footer_size, row_id_start))  # fmt: skip
                 columns.extend(self._column_rows(id_, table_id, file))
-                records, next_row_id, size = records + file.rows, next_row_id + file.rows, size + file.size
+                records, size = records + file.rows, size + file.size
+                next_row_id += 0 if file.has_row_ids else file.rows
             (known if table_id in stats else unknown).append((records, next_row_id, size, table_id))
         self.tx.insert(
             "ducklake_data_file",
@@ -255,24 +261,28 @@ class _Writer:
             self.tx.execute(f"DELETE FROM {name} WHERE file_id {{among}}", self.tx.ids(absorbed))
 
     def _replace_delete_file(self, table_id: int, deletes: FileDeletes, new: DeleteFile) -> None:
-        if new.embeds not in (None, self.snapshot):
+        if new.predicted not in (None, self.snapshot):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
+            self._schedule_deletion(self._new_file_id(), paths[table_id] + new.path)
             new = restamp(self.files, paths[table_id], new, self.snapshot)
         if deletes.seen_delete_file is not None:
             old = deletes.seen_delete_file
             self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)
-            self.tx.execute(
-                "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative,"
-                " schedule_start) VALUES (%s, %s, %s, {now})",
-                old.id,
-                old.path.removeprefix(self.data_path),
-                old.path.startswith(self.data_path),
-            )
-        begin = self.snapshot if new.begin_snapshot is None else new.begin_snapshot
+            self._schedule_deletion(old.id, old.path)
         self.tx.insert(
             "ducklake_delete_file",
             "delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format, delete_count,"
             " file_size_bytes, footer_size, partial_max",
-            [(self._new_file_id(), table_id, begin, deletes.data_file_id, new.path, True, "parquet", new.count,
-              new.size, new.footer_size, new.partial_max)],
+            [(self._new_file_id(), table_id, new.begin_snapshot, deletes.data_file_id, new.path, True, "parquet",
+              new.count, new.size, new.footer_size, new.partial_max)],
         )  # fmt: skip
+
+    def _schedule_deletion(self, id_: int, path: str) -> None:
+        """Leave a file to ducklake_cleanup_old_files: an older snapshot, or a reader, may still need it."""
+        self.tx.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative, schedule_start)"
+            " VALUES (%s, %s, %s, {now})",
+            id_,
+            path.removeprefix(self.data_path),
+            path.startswith(self.data_path),
+        )

@@ -1,13 +1,13 @@
 """Rows that leave a data file: as positions in the catalog, as a delete file, or with the file itself.
 
 Few positions go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
-since a data file has one delete file at most, that one takes over whatever was deleted before, with the snapshot of
-each position, so that time travel and `table_changes` stay right.
+since a data file has one delete file at most, that one takes over whatever was deleted before. Each position has its
+snapshot beside it, even if there is only one: without that, `table_changes` shows the deletes from a merged file under
+the snapshots of the inserts (extension 1.5.5).
 """
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
-from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, footer_size
+from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, file_name, footer_size
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
 
@@ -41,48 +41,57 @@ def delete_rows(
     *,
     snapshot: int,
     inline_limit: int = INLINE_LIMIT,
+    attempt: str = "",
 ) -> FileDeletes:
     """Plan the deletion of rows that are still alive; write the delete file if that is the way.
 
     `snapshot` is the one the commit will probably get: the base's id + 1.
     """
     positions = np.unique(np.asarray(positions, np.int64))
-    if len(positions) + live.deleted_count == live.record_count:
-        return end_file(files, table_path, live)
-    if len(positions) + len(live.inlined_positions) <= inline_limit:
+    doubled = _doubled(files, live)
+    if len(positions) + live.deleted_count - doubled == live.record_count:
+        return end_file(files, table_path, live, attempt)
+    if len(positions) + len(live.inlined_positions) <= inline_limit and not doubled:
         return replace(_untouched(live), inlined=positions)
-    if not live.deleted_count:
-        return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, None))
     old_positions, old_snapshots = _history(files, live)
     every = np.concatenate([old_positions, positions])
     snapshots = np.concatenate([old_snapshots, np.full(len(positions), snapshot, np.int64)])
     order = np.argsort(every, kind="stable")
-    written = _write(files, table_path, live.path, every[order], snapshots[order])
-    return replace(_untouched(live), delete_file=replace(written, embeds=snapshot))
+    name = file_name(attempt, "-delete")
+    written = _write(files, table_path, name, live.path, (every[order], snapshots[order]))
+    return replace(_untouched(live), delete_file=replace(written, predicted=snapshot))
 
 
-def end_file(files: fs.FileSystem, table_path: str, live: LiveFile) -> FileDeletes:
+def end_file(files: fs.FileSystem, table_path: str, live: LiveFile, attempt: str = "") -> FileDeletes:
     """Plan the end of a file, and with it of all its rows."""
     if not len(live.inlined_positions):
         return replace(_untouched(live), ended=True)
     # table_changes knows of an ended file either its inlined deletes or its end, never both (extension 1.5.5):
     # so the old deletes move to a delete file, which it does subtract from what the end deletes.
-    positions, snapshots = _history(files, live)
-    return replace(_untouched(live), delete_file=_write(files, table_path, live.path, positions, snapshots), ended=True)
+    name = file_name(attempt, "-delete")
+    written = _write(files, table_path, name, live.path, _history(files, live))
+    return replace(_untouched(live), delete_file=written, ended=True)
 
 
 def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot: int) -> DeleteFile:
     """The same deletes in a new file, those of this commit under the snapshot it really gets."""
     table = _read(files, inside(table_path) + written.path)
     snapshots = table.column(SNAPSHOT_ID).to_numpy().copy()
-    snapshots[snapshots == written.embeds] = snapshot
+    snapshots[snapshots == written.predicted] = snapshot
     data_path = table.column("file_path")[0].as_py()
-    again = _write(files, table_path, data_path, table.column("pos").to_numpy(), snapshots)
-    return replace(again, embeds=snapshot)
+    name = written.path.removesuffix("-delete.parquet") + f"-{snapshot}-delete.parquet"
+    again = _write(files, table_path, name, data_path, (table.column("pos").to_numpy(), snapshots))
+    return replace(again, predicted=snapshot)
 
 
 def _untouched(live: LiveFile) -> FileDeletes:
     return FileDeletes(live.id, live.delete_file, len(live.inlined_positions))
+
+
+def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
+    """How many deletes are both in the catalog and in the delete file: a flush of the extension may leave them so."""
+    both = live.delete_file is not None and len(live.inlined_positions)
+    return live.deleted_count - len(_history(files, live)[0]) if both else 0
 
 
 def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions]:
@@ -102,8 +111,8 @@ def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions
         else:
             since = np.full(len(older), live.delete_file.begin_snapshot, np.int64)
         snapshots = np.concatenate([since, snapshots])
-    order = np.argsort(positions, kind="stable")
-    return positions[order], snapshots[order]
+    positions, first = np.unique(positions, return_index=True)
+    return positions, snapshots[first]
 
 
 def _read(files: fs.FileSystem, path: str) -> pa.Table:
@@ -112,23 +121,19 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
 
 
 def _write(
-    files: fs.FileSystem, table_path: str, data_path: str, positions: Positions, snapshots: Positions | None
+    files: fs.FileSystem, table_path: str, name: str, data_path: str, history: tuple[Positions, Positions]
 ) -> DeleteFile:
+    positions, snapshots = history
     fields = [
         field_with_id("file_path", pa.string(), _PATH_FIELD),
         field_with_id("pos", pa.int64(), _POSITION_FIELD),
+        field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD),
     ]
-    columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions, pa.int64())]
-    if snapshots is not None:
-        fields.append(field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD))
-        columns.append(pa.array(snapshots, pa.int64()))
+    columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions), pa.array(snapshots)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-    name = f"headwater-{uuid.uuid4()}-delete.parquet"
     with durable(files, folder(files, table_path) + name) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
             writer.write_table(table)
         size = sink.tell()
-    written = DeleteFile(name, len(positions), size, footer_size(writer.writer.metadata))
-    if snapshots is None:
-        return written
-    return replace(written, begin_snapshot=int(snapshots.min()), partial_max=int(snapshots.max()))
+    footer = footer_size(writer.writer.metadata)
+    return DeleteFile(name, len(positions), size, footer, int(snapshots.min()), int(snapshots.max()))

@@ -7,15 +7,17 @@ import random
 import sqlite3
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TypeVar
 
 import duckdb
 from pyarrow import fs
 
 from headwater.change import TableName
-from headwater.ducklake import reading
+from headwater.ducklake import attempts, reading
+from headwater.ducklake.attempts import ATTEMPT_TABLE
 from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
 from headwater.ducklake.committing import POSITION_TABLE, write_commit
 from headwater.ducklake.evolution import check_names
@@ -28,6 +30,8 @@ from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unrea
 from headwater.files import S3, absolute, check_writable, filesystem, make_folder
 
 __all__ = ["Lake", "check_usable", "open_lake"]
+
+Noted = TypeVar("Noted")
 
 _VERSION = "1.0"
 _TRIES = 12
@@ -133,9 +137,37 @@ class Lake:
                 time.sleep(wait)
         raise CommitConflict(f"the catalog {self.url} was busy {_TRIES} times in a row", hint="try again")
 
+    def begin(self, source: str) -> str:
+        """Note an attempt to write: files get its name, and `commit` lands it. `collect` deletes what does not land."""
+        return self._noted(lambda tx: attempts.begin(tx, source))
+
+    def collect(self, source: str) -> int:
+        """Delete the files of a source's attempts that did not land; how many. None may be under way."""
+        left = self._noted(lambda tx: attempts.close(tx, source))
+        if not left:
+            return 0
+        with self._reading() as tx:
+            found = attempts.leftovers(tx, self.filesystem, self.data_path, left)
+        for path in found:
+            self.filesystem.delete_file(path)
+        # Some are looked for once more at the next call: a worker may outlive its job, and write for a moment.
+        self._noted(lambda tx: attempts.forget(tx, [each for each, closed in left.items() if closed]))
+        return len(found)
+
+    def _noted(self, work: Callable[[Transaction], Noted]) -> Noted:
+        for wait in _waits():
+            try:
+                with self._catalog.transaction(write=True) as tx:
+                    return work(tx)
+            except Raced:
+                time.sleep(wait)
+        raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it")
+
     def flush_inlined(self, table: Table) -> None:
-        """Move what other clients put into the catalog itself into files."""
+        """Move what other clients put into the catalog itself into files; CommitConflict if others commit meanwhile."""
         with self.attached() as (con, alias):
+            # Where it tries again on PostgreSQL, it keeps deletes in the catalog that it has also written to a file.
+            con.execute("SET ducklake_max_retry_count = 0")
             try:
                 con.execute(
                     f"CALL ducklake_flush_inlined_data({literal(alias)}, schema_name => {literal(table.schema)},"
@@ -246,10 +278,11 @@ def _prepare(catalog: Catalog, created: bool) -> None:
     for wait in _waits():
         try:
             with catalog.transaction() as tx:
-                if "headwater_position" in tx.tables("headwater_position"):
+                if {"headwater_position", "headwater_attempt"} <= tx.tables("headwater_"):
                     return
             with catalog.transaction(write=True) as tx:
                 tx.execute(POSITION_TABLE)
+                tx.execute(ATTEMPT_TABLE)
                 if created:
                     _settle(tx)
             return

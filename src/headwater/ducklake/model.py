@@ -167,31 +167,35 @@ class ColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file in its table's folder that a commit is to register. `path` is relative to the folder."""
+    """A Parquet file in its table's folder that a commit is to register. `path` is relative to the folder.
+
+    `has_row_ids`: its rows carry the ids of the rows they replace; else the commit numbers them.
+    """
 
     path: str
     rows: int
     size: int
     footer_size: int
     stats: tuple[ColumnStats, ...] = ()
+    has_row_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
     """A delete file in its table's folder that a commit is to register.
 
-    Without `begin_snapshot` it is a plain one, valid from the snapshot of the commit, whichever that becomes.
-    With it, every position carries a snapshot, `embeds` being the one the commit was predicted to get; a commit that
-    gets another writes the file again (`deletes.restamp`).
+    Every position in it carries the snapshot that deletes it, the lowest being `begin_snapshot` and the highest
+    `partial_max`. `predicted` is the snapshot that the commit was expected to get, None if it deletes nothing by this
+    file; a commit that gets another one writes the file again (`deletes.restamp`).
     """
 
     path: str
     count: int
     size: int
     footer_size: int
-    begin_snapshot: int | None = None
-    partial_max: int | None = None
-    embeds: int | None = None
+    begin_snapshot: int
+    partial_max: int
+    predicted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,3 +266,4 @@ class Commit:
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
     forgotten: tuple[int, ...] = ()  # of the source's tables: those that have no position any more
+    attempt: str | None = None  # that wrote the files, from `Lake.begin`

@@ -24,6 +24,7 @@ __all__ = [
     "SNAPSHOT_ID_FIELD",
     "arrow_type",
     "field_with_id",
+    "file_name",
     "footer_size",
     "parquet_schema",
     "plain_type",
@@ -58,6 +59,11 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
+
+
+def file_name(attempt: str, kind: str = "") -> str:
+    """A name for a new file, from which `attempts` knows whose it is."""
+    return f"headwater-{attempt or uuid.uuid4().hex}-{uuid.uuid4().hex}{kind}.parquet"
 
 
 def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
@@ -105,14 +111,14 @@ def write_data_file(
     fields: Sequence[Field],
     *,
     with_row_ids: bool = False,
-    name: str | None = None,
+    attempt: str = "",
 ) -> DataFile:
     """Write rows into a new file in the table's folder; columns are taken by name and cast to `parquet_schema`.
 
     New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
     row gets its id at the commit, from its place in the file.
     """
-    name = name or f"headwater-{uuid.uuid4()}.parquet"
+    name = file_name(attempt)
     where = folder(files, table_path) + name
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
@@ -130,7 +136,7 @@ def write_data_file(
                 writer.write_table(part, row_group_size=_ROW_GROUP)
         size = sink.tell()
     footer = writer.writer.metadata
-    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)))
+    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)), with_row_ids)
 
 
 def _repeating(schema: pa.Schema) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -31,10 +31,13 @@ from headwater.errors import (
     TableError,
     Unreachable,
 )
+from headwater.faults import table_error
+from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.flow.names import free_names
 from headwater.quarantine import Origin, quarantined
 from headwater.sink.ducklake import NewMirror, Standing
+from headwater.sink.target import DuckLakeTarget
 from headwater.spark import on_tasks
 from headwater.state import State, TableRow
 from headwater.target import Target
@@ -59,12 +62,23 @@ def copy(m: Mirroring) -> dict[int, int]:
             return {}
         logger.info("copying %d tables at %s in %d ranges", len(new), exported.lsn, len(units))
         quarantine = m.sink.new_quarantine()
-        target = m.sink.copy_target(new.values(), quarantine)
-        work = CopyRange(m.source_url, exported, m.state.url, m.group, target)
+
+        def written(oids: Collection[int]) -> tuple[DuckLakeTarget, list[Row]]:
+            target = m.sink.copy_target([new[oid] for oid in oids], quarantine)
+            work = CopyRange(m.source_url, exported, m.state.url, m.group, target)
+            pieces = [each for each in units if each.relation.oid in oids]
+            return target, on_tasks(m.spark, pieces, work, _COPIED).collect()
+
         with _progress_told(m, new):
-            written = on_tasks(m.spark, units, work, _COPIED).collect()
+            survived = surviving(m.spark, new.keys(), written)
     rows = {row.oid: row for row in waiting}
-    reports, failed = _gathered(written)
+    for oid, error in survived.failed.items():
+        fail(m, rows[oid], error)
+    if survived.done is None:
+        return {}
+    new = {oid: new[oid] for oid in survived.tables}
+    target, found = survived.done
+    reports, failed = _gathered(found)
     for oid, error in failed.items():
         del new[oid]
         m.sink.discard_copy(target, {each: reports.pop(each, []) for each in (oid, -oid)})
@@ -73,7 +87,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     if not new:
         return {}
     try:
-        snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn, moved)
+        snapshot, landed = m.sink.create(list(new.values()), quarantine, reports, exported.lsn, moved, target.attempt)
     except (CommitConflict, AlreadyDelivered, TableError) as error:
         m.sink.discard_copy(target, reports)
         _not_landed(m, [rows[oid] for oid in new], error)
@@ -223,6 +237,7 @@ class CopyRange:
                 table = pa.Table.from_batches([batch])
                 if misfits:
                     bad.append(self._quarantined(piece, table, misfits))
+                failpoints.hit("copy.read", str(piece.relation.table))
                 yield _as_history(table, self.exported.lsn) if piece.history else table, None
 
         try:
@@ -231,8 +246,10 @@ class CopyRange:
                 found += [
                     {"oid": -oid, "report": report} for report in self.target.write(-oid, [(t, None) for t in bad])
                 ]
-        except TableError as exc:
-            found.append({"oid": oid, "error": str(exc)})  # beside what was written before it, to be deleted
+        except Exception as exc:
+            found.append(
+                {"oid": oid, "error": str(table_error(exc))}
+            )  # beside what was written before it, to be deleted
         with closing(State.connect(self.state_url)) as state:
             state.add_progress(self.group, oid, count)
         yield pa.RecordBatch.from_pylist(found, schema=_COPIED)

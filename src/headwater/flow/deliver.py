@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from headwater import failpoints
@@ -11,6 +11,7 @@ from headwater.change import Lsn, Relation, TableName
 from headwater.counts import Counts
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, LogGap, TableError
 from headwater.flow.gaps import mend
+from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.names import held_back, names_now
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
@@ -48,9 +49,12 @@ def deliver(m: Mirroring) -> Delivered:
     if not staged.segments and not tables.behind and not seen:
         return _recorded(m, tables, Delivered(staged.upto, plan.base.id))
     batch = _batch(m, plan, tables, staged, seen)
-    merged = _merged(m, plan, batch)
+    survived = surviving(m.spark, batch.mirrors.keys(), lambda oids: _merged(m, plan, batch, oids))
+    merged = survived.done or merging.Merged()
+    merged.failed.update(survived.failed)
     # Those that are ahead of the batch stay where they are: it may end long before the foremost of those it brings up.
     moving = {oid for oid, each in tables.standing.items() if each.position < staged.upto} - tables.failed.keys()
+    moving -= batch.mirrors.keys() - survived.tables  # they come up to the others later
     merged.failed.update(_clashes(m, plan, tables, moving - merged.failed.keys()))
     tables.failed.update(merged.failed)
     tables.hopeless.update(merged.hopeless)
@@ -234,15 +238,17 @@ def _hold_back(m: Mirroring, plan: Plan, tables: _Tables) -> None:
             plan.followed[oid] = replace(followed, alteration=kept)
 
 
-def _merged(m: Mirroring, plan: Plan, batch: merging.Batch) -> merging.Merged:
-    if not batch.mirrors:
+def _merged(m: Mirroring, plan: Plan, batch: merging.Batch, oids: Collection[int]) -> merging.Merged:
+    if not oids:
         return merging.Merged()
+    batch = replace(batch, mirrors={oid: batch.mirrors[oid] for oid in oids})
     keys = {oid: mirror.key for oid, mirror in batch.mirrors.items()}
     quarantine = m.sink.quarantine_places(plan)
 
     def places(wanted: Mapping[int, tuple[int, int] | None]) -> list[DuckLakePlace]:
         return m.sink.places(plan, keys, wanted)
 
+    m.sink.begin(plan)
     return merging.merge(m.spark, batch, plan.target(keys), places, m.scratch, quarantine)
 
 

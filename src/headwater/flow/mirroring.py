@@ -74,6 +74,8 @@ def try_again(state: State, group: str, due: datetime | None = None) -> None:
 def tidy(m: Mirroring) -> None:
     """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
     Scratch.clear(m.scratch)
+    if gone := m.sink.collect():
+        logger.info("deleted %d files of the lake that were written and never committed", gone)
     waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
     # Of a table that was dropped nothing more comes.
     positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]

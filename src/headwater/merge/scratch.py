@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from headwater.files import filesystem, inside
 
-__all__ = ["Kept", "Scratch"]
+__all__ = ["Kept", "Scratch", "one_batch"]
 
 _KEYS = pa.schema([pa.field("key", pa.binary())])
 
@@ -54,12 +54,12 @@ class Scratch:
         """Delete what batches that were killed have left there."""
         filesystem(root).delete_dir_contents(inside(root), missing_dir_ok=True)
 
-    def keep(self, upserts: Sequence[pa.Table], touched: Sequence[pa.Array]) -> str:
-        """Write a slot's tables; return the name under which they are found again."""
+    def keep(self, nets: Sequence[tuple[pa.RecordBatch, pa.Array]]) -> str:
+        """Write the upserts and touched keys of a slot's tables; return the name under which they are found again."""
         name = uuid.uuid4().hex  # a task that Spark tries again must not meet its first attempt
-        if upserts:
-            self._write(f"{name}.net", [_one_batch(table) for table in upserts])
-            self._write(f"{name}.keys", [pa.record_batch([keys], schema=_KEYS) for keys in touched])
+        if nets:
+            self._write(f"{name}.net", [upserts for upserts, _ in nets])
+            self._write(f"{name}.keys", [pa.record_batch([touched], schema=_KEYS) for _, touched in nets])
         return name
 
     def keep_rows(self, rows: pa.Table) -> str:
@@ -98,7 +98,9 @@ def _opened(uri: str) -> pa.RecordBatchFileReader:
     )
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as the one batch that a part of a file is."""
     batches = table.combine_chunks().to_batches()
-    assert len(batches) <= 1, "a slot holds more than one batch can"
+    if len(batches) > 1:
+        raise OverflowError("rows that are folded together have more than 2 GB")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from headwater import failpoints
 from headwater.errors import CannotFollow, TableError
+from headwater.faults import table_error
 from headwater.merge.batch import Batch, Mirror, Segment
 from headwater.merge.history import history_rows
 from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes
@@ -22,7 +23,7 @@ from headwater.merge.keyset import KeySet
 from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_bag, fold_table, split_tables
 from headwater.merge.resolve import Resolve
 from headwater.merge.rows import Typed, keyed, typed_rows
-from headwater.merge.scratch import Kept, Scratch
+from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.merge.staged import staged
 from headwater.quarantine import Origin, quarantined
 from headwater.target import Place, Target
@@ -74,9 +75,9 @@ class Parse:
         for mirror, relation, rows in staged(self.batch, segments):
             try:
                 yield from self._parsed(mirror, relation, rows)
-            except TableError as error:
+            except Exception as error:  # of this table alone, or raised again
                 op = _HOPELESS_OP if isinstance(error, CannotFollow) else _ERROR_OP
-                yield self._everywhere(mirror, relation, rows.slice(0, 1), op, str(error).encode())
+                yield self._everywhere(mirror, relation, rows.slice(0, 1), op, str(table_error(error)).encode())
 
     def _parsed(self, mirror: Mirror, relation: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         ops = rows["op"].to_numpy()
@@ -135,7 +136,7 @@ class FoldSlot:
         if changes.num_rows == 0:
             return
         slot = changes["slot"][0].as_py()
-        nets: list[Net] = []
+        nets: list[tuple[pa.RecordBatch, pa.Array]] = []
         told: list[dict[str, object]] = []
         for oid, table in split_tables(changes):
             told.append({"slot": slot, "oid": oid, "part": len(nets), "touched": 0, "truncated": False})
@@ -144,8 +145,12 @@ class FoldSlot:
                 hopeless = errors["op"][0].as_py() == _HOPELESS_OP
                 told[-1] |= {"error": errors["message"][0].as_py().decode(), "hopeless": hopeless}
                 continue
-            nets.append(self._folded(self.batch.mirrors[oid], table, told[-1]))
-        name = self.room.keep([net.upserts for net in nets], [net.touched for net in nets])
+            try:
+                net = self._folded(self.batch.mirrors[oid], table, told[-1])
+                nets.append((one_batch(net.upserts), net.touched))
+            except Exception as error:
+                told[-1] |= {"error": str(table_error(error)), "hopeless": False}
+        name = self.room.keep(nets)
         yield pa.RecordBatch.from_pylist([each | {"name": name} for each in told], schema=FOLDED)
 
     def _folded(self, mirror: Mirror, changes: pa.Table, told: dict[str, object]) -> Net:
@@ -189,13 +194,13 @@ class Locate:
         for oid, places in groupby(sorted(unit, key=lambda place: place.oid), lambda place: place.oid):
             try:
                 yield from self._searched(places, self._wanted(oid))  # one key set at a time
-            except TableError as error:
-                yield _located(np.array(self.placed[oid], np.int32), oid, error=str(error))
+            except Exception as error:
+                yield _located(np.array(self.placed[oid], np.int32), oid, error=str(table_error(error)))
 
     def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
         for place in places:
             yield from self._search(place, wanted)
-            failpoints.hit("deliver.located")
+            failpoints.hit("deliver.located", wanted.mirror.name)
 
     def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch]:
         positions, keys = [], []
@@ -335,10 +340,11 @@ class WriteSlot:
         try:
             fresh = self._rows(kept.oid, upserts.filter(pc.invert(known)), lake, bad, ids=False)
             replacing = self._rows(kept.oid, upserts.filter(known), lake, bad, ids=True)
+            failpoints.hit("deliver.decoded", self.batch.mirrors[kept.oid].name)
             yield _written(kept.oid, self.target.write(kept.oid, (*fresh, *replacing)))
             yield from _quarantine(self.target, kept.oid, bad)
-        except TableError as error:
-            yield _failed(kept.oid, error)
+        except Exception as error:
+            yield _failed(kept.oid, table_error(error))
 
     def _rows(
         self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table], *, ids: bool
@@ -373,13 +379,14 @@ class Append:
                 continue
             try:
                 typed = self._typed(mirror, relation, rows)
+                failpoints.hit("deliver.decoded", mirror.name)
                 if typed.bad:
                     keys, lsns = self._keys(mirror, relation, rows), rows["commit_lsn"].to_numpy()
                     bad[mirror.oid].append(_bad_rows(self.target.source, mirror, typed, lsns, keys))
-            except TableError as error:
+            except Exception as error:
                 failed.add(mirror.oid)
                 held.pop(mirror.oid, None)
-                yield _failed(mirror.oid, error)
+                yield _failed(mirror.oid, table_error(error))
                 continue
             held[mirror.oid].append((typed.rows, None))
             size += typed.rows.nbytes
@@ -409,8 +416,8 @@ class Append:
             try:
                 yield _written(oid, self.target.write(oid, rows))
                 yield from _quarantine(self.target, oid, bad.get(oid, []))
-            except TableError as error:
-                yield _failed(oid, error)
+            except Exception as error:
+                yield _failed(oid, table_error(error))
 
 
 def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:

@@ -73,13 +73,18 @@ class Plan:
     quarantine: Table
     followed: dict[int, Followed] = field(default_factory=dict)
     moved: dict[int, TableName] = field(default_factory=dict)  # by name alone, before the table's changes tell of it
+    attempts: list[str] = field(default_factory=list)  # to write its files; the last one may land
 
     def target(self, keys: Mapping[int, tuple[str, ...]]) -> DuckLakeTarget:
         """What the workers need. Without a key, a table's rows are told apart by all of its columns we mirror."""
         landings = {0: _landing(self.quarantine.path, self.quarantine.columns, quarantine.KNOWN_BY)}
         for oid, key in keys.items():
             landings[oid] = _landing(self.standings[oid].table.path, self.fields(oid), key or self._mirrored(oid))
-        return DuckLakeTarget(landings, self.base.id + 1, self.source)
+        return DuckLakeTarget(landings, self.base.id + 1, self.source, self.attempt or "")
+
+    @property
+    def attempt(self) -> str | None:
+        return self.attempts[-1] if self.attempts else None
 
     def fields(self, oid: int) -> tuple[Field, ...]:
         return self.followed[oid].fields if oid in self.followed else self.standings[oid].table.columns
@@ -136,6 +141,14 @@ class DuckLakeSink:
             self._lake.flush_inlined(next(each.table for each in standings.values() if each.table.id == table_id))
             base = self._lake.snapshot()
         return Plan(self.source, base, standings, self._quarantine())
+
+    def begin(self, plan: Plan) -> None:
+        """Begin to write, or begin anew: what an earlier attempt of this plan has written will not land."""
+        plan.attempts.append(self._lake.begin(self.source))
+
+    def collect(self) -> int:
+        """Delete what attempts have written that failed or were killed; how many files. None may be under way."""
+        return self._lake.collect(self.source)
 
     def follow(self, plan: Plan, relation: Relation, kinds: Mapping[str, LakeType], rename: TableName | None) -> None:
         """Let the plan's table have the relation's columns, and another name if it gets one; or TableError."""
@@ -209,7 +222,12 @@ class DuckLakeSink:
         if settled:
             changes.append(_change(plan.quarantine.id, settled, [])[0])
         commit = Commit(
-            plan.base, self.source, advances, changes=tuple(changes), alterations=tuple(alterations.values())
+            plan.base,
+            self.source,
+            advances,
+            changes=tuple(changes),
+            alterations=tuple(alterations.values()),
+            attempt=plan.attempt,
         )
         return self._land(commit), landed
 
@@ -247,7 +265,7 @@ class DuckLakeSink:
         landings = {each.oid: Landing(each.table.path, each.table.columns, ()) for each in mirrors}
         kept = new or self._quarantine()
         landings[0] = Landing(kept.path, kept.columns, ())
-        return DuckLakeTarget(landings, self._lake.snapshot().id + 1, self.source)
+        return DuckLakeTarget(landings, self._lake.snapshot().id + 1, self.source, self._lake.begin(self.source))
 
     def create(
         self,
@@ -256,10 +274,12 @@ class DuckLakeSink:
         reports: Mapping[int, list[bytes]],
         at: Lsn,
         moved: Mapping[int, TableName],
+        attempt: str,
     ) -> tuple[int, dict[int, Counts]]:
         """Create tables with all their rows in one snapshot: the snapshot's id, and what each got.
 
-        `moved` are other mirrors, whose names are needed, and the names that they get.
+        `moved` are other mirrors, whose names are needed, and the names that they get; `attempt` is that of the
+        `copy_target` through which the rows were written.
         """
         base = self._lake.snapshot()
         standings = self.standings()
@@ -272,7 +292,7 @@ class DuckLakeSink:
             advances[mirror.oid] = Advance(mirror.table.name, expected, at, str(mirror.shape), landed[mirror.oid])
         bad = [note for mirror in mirrors for note in reports.get(-mirror.oid, [])]
         replaced = {oid: standing for each in mirrors for oid, standing in each.replaces.items()}
-        settled = self._settled(set(replaced), base, at)
+        settled = self._settled(set(replaced), base, at, attempt)
         if bad or settled:
             changes.append(_change(new.name if new else self._quarantine().id, [*bad, *settled], [])[0])
         commit = Commit(
@@ -288,6 +308,7 @@ class DuckLakeSink:
             ),
             dropped=tuple(each.table.id for each in replaced.values()),
             forgotten=tuple(replaced.keys() - {each.oid for each in mirrors}),
+            attempt=attempt,
         )
         try:
             return self._land(commit), landed
@@ -296,13 +317,13 @@ class DuckLakeSink:
                 _delete(self._quarantine().path, settled)
             raise
 
-    def _settled(self, replaced: set[int], base: Snapshot, at: Lsn) -> list[bytes]:
+    def _settled(self, replaced: set[int], base: Snapshot, at: Lsn, attempt: str) -> list[bytes]:
         """The quarantine without the open values of tables that are copied anew: what is still bad comes again."""
         if not replaced:
             return []
         table = self._quarantine()
         landing = _landing(table.path, table.columns, quarantine.KNOWN_BY)
-        target = DuckLakeTarget({0: landing}, base.id + 1, self.source)
+        target = DuckLakeTarget({0: landing}, base.id + 1, self.source, attempt)
         reports: list[bytes] = []
         settled = quarantine.settled_by(at)
         for place in (DuckLakePlace(0, file) for file in self._lake.files([table.id], base)):
@@ -346,7 +367,10 @@ class DuckLakeSink:
     def _ended(self, plan: Plan, oid: int) -> list[TakenOut]:
         table = plan.standings[oid].table
         return [
-            TakenOut(end_file(filesystem(table.path), table.path, file), file.record_count - file.deleted_count)
+            TakenOut(
+                end_file(filesystem(table.path), table.path, file, plan.attempt or ""),
+                file.record_count - file.deleted_count,
+            )
             for file in self._lake.files([table.id], plan.base)
         ]
 
@@ -370,8 +394,8 @@ def _change(table: int | TableName, reports: list[bytes], ended: list[TakenOut])
     found = [read_report(report) for report in reports]
     wrote = [each for each in found if isinstance(each, Wrote)]
     taken = [*(each for each in found if isinstance(each, TakenOut)), *ended]
-    updated = sum(each.file.rows for each in wrote if each.replacing)
-    inserted = sum(each.file.rows for each in wrote if not each.replacing)
+    updated = sum(each.file.rows for each in wrote if each.file.has_row_ids)
+    inserted = sum(each.file.rows for each in wrote if not each.file.has_row_ids)
     deletes: tuple[FileDeletes, ...] = tuple(each.deletes for each in taken)
     change = TableChange(table, tuple(each.file for each in wrote), deletes)
     counts = Counts(inserted=inserted, updated=updated, deleted=sum(each.rows for each in taken) - updated)

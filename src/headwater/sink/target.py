@@ -15,7 +15,6 @@ from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
 from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
-from headwater.errors import TableError
 from headwater.files import filesystem, inside
 from headwater.sink.recent import Recent
 from headwater.target import Taken
@@ -59,10 +58,9 @@ class TakenOut:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """Report: a new data file; `replacing`: its rows have the ids of older ones."""
+    """Report: a new data file."""
 
     file: DataFile
-    replacing: bool
 
 
 def read_report(report: bytes) -> TakenOut | Wrote:
@@ -81,6 +79,7 @@ class DuckLakeTarget:
     landings: Mapping[int, Landing]
     snapshot: int
     source: str
+    attempt: str = ""  # in the names of the files
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
         key = self.landings[place.oid].key
@@ -106,7 +105,9 @@ class DuckLakeTarget:
             return None
         gone = wanted[alive]
         report = TakenOut(
-            deletes.delete_rows(files, self.landings[place.oid].path, place.file, gone, snapshot=self.snapshot),
+            deletes.delete_rows(
+                files, self.landings[place.oid].path, place.file, gone, snapshot=self.snapshot, attempt=self.attempt
+            ),
             len(gone),
         )
         return Taken(pa.array(alive), self._row_ids(place.file, gone), pickle.dumps(report))
@@ -117,9 +118,11 @@ class DuckLakeTarget:
         try:
             for replacing, load in _file_loads(rows):
                 table = _completed(load, landing.fields)
-                file = write_data_file(files, landing.path, table, landing.fields, with_row_ids=replacing)
-                done.append(Wrote(file, replacing))
-        except TableError:  # nobody would hear of those before it
+                file = write_data_file(
+                    files, landing.path, table, landing.fields, with_row_ids=replacing, attempt=self.attempt
+                )
+                done.append(Wrote(file))
+        except Exception:  # those before it are reported to no one
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
             raise

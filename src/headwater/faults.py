@@ -1,0 +1,45 @@
+"""Whose trouble an exception in a Spark task is: that of one table, which fails alone, or of what all tables need."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import traceback
+
+from headwater.errors import HeadwaterError, TableError
+
+__all__ = ["needed_by_all", "raised", "table_error"]
+
+
+def table_error(error: Exception) -> TableError:
+    """The exception as the error of the table that the task was at; raised again if it is not the table's own.
+
+    What a value can cause is the table's own: too little memory, more bytes than Arrow's arrays hold, a bug of ours.
+    A file or a server that does not answer is not.
+    """
+    if isinstance(error, TableError):
+        return error
+    if isinstance(error, HeadwaterError) or (isinstance(error, OSError) and error.errno != errno.ENOMEM):
+        raise error
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
+    return TableError(
+        f"a Spark task failed at its rows: {type(error).__name__}: {error} ({where})",
+        hint="if it is for want of memory, lower flush.rows or give Spark's workers more; else please report it",
+    )
+
+
+def needed_by_all(traceback_text: str) -> bool:
+    """The same question, asked of an exception that ended its task and of which only the text has arrived."""
+    said = raised(traceback_text)
+    kind = getattr(builtins, said.partition(":")[0], None)
+    unanswered = isinstance(kind, type) and issubclass(kind, OSError) and os.strerror(errno.ENOMEM) not in said
+    return unanswered or said.startswith(HeadwaterError.__module__)
+
+
+def raised(traceback_text: str) -> str:
+    """The line of a traceback that names the exception: the first after the frames."""
+    lines = traceback_text.rstrip().splitlines()
+    frames = [at for at, line in enumerate(lines) if line.startswith("  ")]
+    return lines[min(frames[-1] + 1 if frames else 0, len(lines) - 1)]

@@ -1,0 +1,68 @@
+"""A Spark job that dies as a whole: the tables that can go on do, and the one that kills it is found.
+
+Tasks report the errors of their tables as data where they can. What is left is a worker that is killed, for want of
+memory as a rule, or a row that Spark itself cannot carry: then nothing says which of the tables it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import SparkSession
+
+from headwater.faults import needed_by_all, raised
+
+__all__ = ["Survived", "surviving"]
+
+logger = logging.getLogger(__name__)
+
+Done = TypeVar("Done")
+_CAUSE = re.compile(r"Lost task [^)]*\) \([^)]*\): (?:[\w.$]+: )?(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Survived(Generic[Done]):
+    """What a job did for these tables (None, if it died with each of them) and the tables that it died with."""
+
+    done: Done | None
+    tables: frozenset[int]
+    failed: dict[int, str]
+
+
+def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[int]], Done]) -> Survived[Done]:
+    """Run the job for all of the tables, or if it dies for half of them, a quarter, …: as many as it survives.
+
+    A table with which it dies alone has failed, and it starts again with all the others. Those that are neither done
+    nor failed are left for the next delivery or copy.
+    """
+    part, failed = sorted(tables), dict[int, str]()
+    while part or not tables:
+        try:
+            return Survived(job(frozenset(part)), frozenset(part), failed)
+        except (Py4JJavaError, PySparkException) as error:
+            if isinstance(error, PythonException) and needed_by_all(str(error)):
+                raise
+            reason = _reason(error)
+        spark.range(1).count()  # fails if it is Spark that died
+        logger.warning("a Spark job for %d tables died: %s", len(part), reason)
+        if len(part) > 1:
+            part = part[: len(part) // 2]
+        else:
+            failed[part[0]] = reason
+            part = sorted(tables - failed.keys())
+    return Survived(None, frozenset(), failed)
+
+
+def _reason(error: Exception) -> str:
+    cause = _CAUSE.search(str(error))
+    what = cause[1] if cause else raised(str(error))
+    return (
+        f"the Spark job for this table died: {what.split(' Consider setting')[0]}"
+        "\nhint: it may need more memory than a worker has: lower flush.rows, or give Spark's workers more"
+    )
