@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ __all__ = ["Timeline", "Watch", "first_look"]
 
 _logger = logging.getLogger("headwater.capture")
 _UNSEEN = "it was altered in a way that no event trigger has reported"
+COMPARE_EVERY = 30.0  # seconds between two looks that compare what event triggers have reported with the catalog
 PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
 
 
@@ -96,6 +98,7 @@ class Watch(threading.Thread):
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self._pending: _Look | None = None
+        self._compared = float("-inf")
         self._traced = False  # event triggers have reported everything that the look shows
         self._doubted = False  # they were thought to do so, and have been removed or altered
 
@@ -138,8 +141,7 @@ class Watch(threading.Thread):
             if self._pending is None:
                 look_at_publication(self._connection, self._state, self._group)
                 self._look_at_triggers(self._connection)
-                oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
-                look = _look(self._connection, self._log, self._group, oids)
+                look = _look(self._connection, self._log, self._group, self._tables())
                 if not self._news(look):
                     self._looked(look)
                     return
@@ -152,6 +154,20 @@ class Watch(threading.Thread):
                 # What was found is delivered by who comes past the log's end of now.
                 self._hurry(self._connection, _written(self._connection))
                 self._state.note_watched(self._group, look.since)
+
+    def _tables(self) -> list[int]:
+        """The tables to look at.
+
+        Where event triggers report what is done to them it is all of them only now and then, or when somebody waits
+        for a look, and otherwise those with partitions, of which nothing is reported.
+        """
+        oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
+        due = time.monotonic() - self._compared >= COMPARE_EVERY
+        if not self._traced or due or self._state.fences(self._group):
+            self._compared = time.monotonic()
+            return oids
+        parted = self._state.partitions(self._group)
+        return [oid for oid in oids if oid in parted]
 
     def _look_at_triggers(self, connection: Connection) -> None:
         """Have they reported everything since the last look?"""
