@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from tests.mirror import Mirror
 
 from headwater import flow
+from headwater.flow.isolate import Survived, surviving
+from headwater.spark import on_tasks
 
 TABLES = ("a", "bad", "c", "d", "e")
 
@@ -79,6 +84,24 @@ def test_a_worker_that_is_killed(when: str, mirror: Mirror) -> None:
     with workers_with(mirror.spark, "HEADWATER_FAILPOINT", f"{failpoint}=public.bad"):
         mirror.sync()
     assert_alone(mirror, "Python worker exited unexpectedly")
+
+
+def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession) -> None:
+    tried: list[frozenset[int]] = []
+
+    def job(tables: frozenset[int]) -> str:
+        tried.append(tables)
+        if len(tried) == 1:
+            on_tasks(spark, [signal.SIGKILL], die, pa.schema([("x", pa.int64())])).collect()
+        return "done"
+
+    assert surviving(spark, {1}, job) == Survived("done", frozenset({1}), {})
+    assert tried == [{1}, {1}]
+
+
+def die(by: signal.Signals) -> Iterator[pa.RecordBatch]:
+    os.kill(os.getpid(), by)
+    yield from ()
 
 
 def test_a_worker_that_is_killed_while_it_copies(mirror: Mirror) -> None:

@@ -38,10 +38,10 @@ class Survived(Generic[Done]):
 def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[int]], Done]) -> Survived[Done]:
     """Run the job for all of the tables, or if it dies for half of them, a quarter, …: as many as it survives.
 
-    A table with which it dies alone has failed, and it starts again with all the others. Those that are neither done
-    nor failed are left for the next delivery or copy.
+    A table with which it dies alone, twice, has failed, and it starts again with all the others. Those that are neither
+    done nor failed are left for the next delivery or copy.
     """
-    part, failed = sorted(tables), dict[int, str]()
+    part, failed, suspect = sorted(tables), dict[int, str](), set[int]()
     while part or not tables:
         try:
             return Survived(job(frozenset(part)), frozenset(part), failed)
@@ -53,6 +53,8 @@ def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[in
         logger.warning("a Spark job for %d tables died: %s", len(part), reason)
         if len(part) > 1:
             part = part[: len(part) // 2]
+        elif part[0] not in suspect:
+            suspect.add(part[0])  # a worker may be killed by chance
         else:
             failed[part[0]] = reason
             part = sorted(tables - failed.keys())
