@@ -295,3 +295,22 @@ def test_tables_that_swap_names_while_one_of_them_waits_for_a_copy(mirror: Mirro
     mirror.capture()
     mirror.settle()
     mirror.assert_equal("a", "b")
+
+
+def test_mirrors_that_were_renamed_with_a_copy_keep_their_names_while_older_changes_are_delivered(
+    mirror: Mirror,
+) -> None:
+    mirror.execute(*OLD, "CREATE TABLE a (id int PRIMARY KEY, v int)", "CREATE TABLE b (id int PRIMARY KEY)")
+    mirror.start()
+    mirror.sync()
+    mirror.execute("INSERT INTO a VALUES (1, 1)", "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY)")
+    mirror.looked()
+    mirror.stop_capture()  # so that the new names are not seen before the copy
+    mirror.transaction(*SWAPS["two"])
+    mirror.execute("INSERT INTO a VALUES (2)")
+    assert len(flow.copy(mirror.m)) == 1
+    assert names(mirror) == {"a", "b", "t"}
+    mirror.capture()
+    mirror.sync()
+    mirror.assert_equal("a", "b", "t")
+    assert {row.state for row in rows(mirror).values()} <= {"CATCHUP", "STREAMING"}

@@ -63,7 +63,7 @@ class Disturbed:
         if not self.captures or self.chance.random() < 0.5:
             self.restart()
         self.mirror.looked()
-        while True:
+        for _ in range(5):
             self.mirror.settle()
             rows = [row for row in self.mirror.m.state.tables("g") if row.state == "ERRORED" and row.retry_at]
             for row in rows:

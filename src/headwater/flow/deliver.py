@@ -227,7 +227,7 @@ def _clashes(m: Mirroring, plan: Plan, tables: _Tables, oids: set[int]) -> dict[
 
 
 def _hold_back(m: Mirroring, plan: Plan, tables: _Tables) -> None:
-    """Rename no mirror yet that has to wait for another table to take its place."""
+    """Rename no mirror that has the right name already, or has to wait for another table to take its place."""
     renamed = {oid: lake for oid, (_, lake) in tables.renamed.items() if lake != plan.standings[oid].name}
     for oid in held_back(m, plan.standings, renamed):
         del tables.renamed[oid]

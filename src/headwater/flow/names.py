@@ -35,9 +35,10 @@ def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[i
 
 
 def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
-    """Of the mirrors that are to get these names, those that have to wait for another table to be copied.
+    """Of the mirrors that are to get these names, those that keep the names they have.
 
-    It takes a mirror's place together with its name: so there always is one under that name.
+    Some have the right one already. Others wait for a table to be copied that takes a mirror's place together with its
+    name: so there always is one under that name.
     """
     if not renamed:
         return set()
@@ -46,7 +47,9 @@ def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[
     making_way = {oid for row in rows for oid in row.replaces}
     making_way |= {row.oid for row in rows if row.oid not in now and row.dropped_lsn is None}  # not looked at yet
     taken = {standings[oid].name for oid in making_way if oid in standings}
-    return _replaced(m, rows, now) & renamed.keys() | {oid for oid, name in renamed.items() if name in taken}
+    right = {oid for oid in renamed if now.get(oid) == standings[oid].name}  # already: the log has an older one
+    waiting = {oid for oid, name in renamed.items() if name in taken}
+    return right | waiting | (_replaced(m, rows, now) & renamed.keys())
 
 
 def free_names(
