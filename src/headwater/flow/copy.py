@@ -34,7 +34,7 @@ from headwater.errors import (
 from headwater.faults import table_error
 from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail
-from headwater.flow.names import free_names
+from headwater.flow.names import free_names, settle_names
 from headwater.quarantine import Origin, quarantined
 from headwater.sink.ducklake import NewMirror, Standing
 from headwater.sink.target import DuckLakeTarget
@@ -55,6 +55,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
     waiting = _waiting(m)
     if not waiting:
+        settle_names(m)
         return {}
     with exported_snapshot(m.source_url) as exported:
         new, units, moved = _copy_plan(m, waiting, exported.snapshot_name)

@@ -13,7 +13,7 @@ from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, Log
 from headwater.flow.gaps import mend
 from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail, give_up
-from headwater.flow.names import held_back, names_now
+from headwater.flow.names import held_back, names_now, outdated
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.log import Batch
 from headwater.sink.ducklake import Plan, Standing
@@ -220,22 +220,29 @@ def _mirror(row: TableRow, standing: Standing, shape: Seen, kinds: Mapping[str, 
 
 def _clashes(m: Mirroring, plan: Plan, tables: _Tables, oids: set[int]) -> dict[int, str]:
     """Of these tables those that cannot have their new names, although others give up theirs as soon as they may."""
-    _hold_back(m, plan, tables)
-    if m.sink.clashes(plan, oids):
-        plan.moved.update(names_now(m, plan.standings, tables.renamed))
-    return m.sink.clashes(plan, oids)
+    standings = plan.standings
+    renamed = {oid: lake for oid, (_, lake) in tables.renamed.items() if lake != standings[oid].name}
+    keep = held_back(m, standings, renamed)
+    while True:
+        for oid in keep:
+            _keep_name(plan, tables, oid)
+        clashes = m.sink.clashes(plan, oids)
+        if clashes:
+            plan.moved.update(names_now(m, standings, tables.renamed))
+            clashes = m.sink.clashes(plan, oids)
+        # A name that the table has given up since is not worth an error: it gets the one it has now.
+        keep = outdated(m, {oid: renamed[oid] for oid in clashes if oid in tables.renamed})
+        if not keep:
+            return clashes
 
 
-def _hold_back(m: Mirroring, plan: Plan, tables: _Tables) -> None:
-    """Rename no mirror that has the right name already, or has to wait for another table to take its place."""
-    renamed = {oid: lake for oid, (_, lake) in tables.renamed.items() if lake != plan.standings[oid].name}
-    for oid in held_back(m, plan.standings, renamed):
-        del tables.renamed[oid]
-        followed = plan.followed[oid]
-        same = followed.fields == plan.standings[oid].table.columns
-        if followed.alteration is not None:
-            kept = None if same else replace(followed.alteration, name=None)
-            plan.followed[oid] = replace(followed, alteration=kept)
+def _keep_name(plan: Plan, tables: _Tables, oid: int) -> None:
+    del tables.renamed[oid]
+    followed = plan.followed[oid]
+    same = followed.fields == plan.standings[oid].table.columns
+    if followed.alteration is not None:
+        kept = None if same else replace(followed.alteration, name=None)
+        plan.followed[oid] = replace(followed, alteration=kept)
 
 
 def _merged(m: Mirroring, plan: Plan, batch: merging.Batch, oids: Collection[int]) -> merging.Merged:

@@ -14,7 +14,7 @@ from headwater.sink.ducklake import Standing
 from headwater.state import TableRow
 from headwater.state.connect import connect, translated
 
-__all__ = ["free_names", "held_back", "names_now"]
+__all__ = ["free_names", "held_back", "names_now", "outdated", "settle_names"]
 
 
 def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
@@ -52,6 +52,15 @@ def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[
     return right | waiting | (_replaced(m, rows, now) & renamed.keys())
 
 
+def outdated(m: Mirroring, renamed: Mapping[int, TableName]) -> set[int]:
+    """Of the tables that had these names when the log was written, those that have others now."""
+    if not renamed:
+        return set()
+    with closing(connect(m.source_url)) as connection, translated(m.source_url):
+        now = table_names(connection, renamed, [])
+    return {oid for oid, name in renamed.items() if now.get(oid) != name}
+
+
 def free_names(
     m: Mirroring, waiting: Collection[TableRow], wanted: Iterable[TableName]
 ) -> tuple[Names, dict[int, TableName]]:
@@ -60,7 +69,39 @@ def free_names(
     names = m.sink.names(given_up)
     if all(_takes(names, name) for name in wanted) and not any(row.replaces for row in waiting):
         return m.sink.names(given_up), {}
-    moved = names_now(m, m.sink.standings(), given_up)
+    return _movable(m, given_up, names_now(m, m.sink.standings(), given_up))
+
+
+_OVERDUE = """
+    SELECT t.source_oid FROM headwater.tables t, LATERAL (
+        SELECT r.namespace, r.name FROM headwater.relations r
+        WHERE r.group_name = t.group_name AND r.oid = t.source_oid AND r.lsn < t.position
+        ORDER BY r.lsn DESC, r.id DESC LIMIT 1) r
+    WHERE t.group_name = %s AND t.state IN ('CATCHUP', 'STREAMING')
+    AND (r.namespace, r.name) <> (t.lake_schema, t.lake_table) AND (t.options ->> 'followed_name')::boolean
+"""
+
+
+def settle_names(m: Mirroring) -> None:
+    """Rename mirrors that could not have the names of their tables when the changes around them were delivered."""
+    overdue = {oid for (oid,) in m.state.query(_OVERDUE, (m.group,))}
+    if not overdue:
+        return
+    standings = m.sink.standings()
+    now = names_now(m, standings, ())
+    waiting = held_back(m, standings, now)
+    _, moved = _movable(m, [], {oid: name for oid, name in now.items() if oid not in waiting})
+    if overdue & moved.keys():
+        m.sink.rename(moved)
+        for oid, name in moved.items():
+            m.state.rename_table(m.group, oid, source=name, lake=name)
+
+
+def _movable(
+    m: Mirroring, given_up: Collection[int], wanted: Mapping[int, TableName]
+) -> tuple[Names, dict[int, TableName]]:
+    """Of the mirrors that want these names, those that can have them; and the names that are free after that."""
+    moved = dict(wanted)
     while True:
         names = m.sink.names([*given_up, *moved])
         refused = next((oid for oid, name in moved.items() if not _takes(names, name)), None)

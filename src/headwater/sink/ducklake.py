@@ -282,7 +282,6 @@ class DuckLakeSink:
         `copy_target` through which the rows were written.
         """
         base = self._lake.snapshot()
-        standings = self.standings()
         changes, landed, advances = [], {}, {}
         for mirror in mirrors:
             mine, bad = (reports.get(oid, []) for oid in (mirror.oid, -mirror.oid))
@@ -301,11 +300,7 @@ class DuckLakeSink:
             advances,
             (*(each.table for each in mirrors), *((new,) if new else ())),
             tuple(changes),
-            alterations=tuple(
-                Alteration(standings[oid].table.id, standings[oid].table.columns, name)
-                for oid, name in moved.items()
-                if oid in standings
-            ),
+            alterations=self._renamed(moved),
             dropped=tuple(each.table.id for each in replaced.values()),
             forgotten=tuple(replaced.keys() - {each.oid for each in mirrors}),
             attempt=attempt,
@@ -316,6 +311,15 @@ class DuckLakeSink:
             if settled:
                 _delete(self._quarantine().path, settled)
             raise
+
+    def rename(self, moved: Mapping[int, TableName]) -> None:
+        """Give mirrors other names, in a snapshot of its own."""
+        base = self._lake.snapshot()
+        self._lake.commit(Commit(base, self.source, alterations=self._renamed(moved), author=AUTHOR))
+
+    def _renamed(self, moved: Mapping[int, TableName]) -> tuple[Alteration, ...]:
+        tables = {oid: each.table for oid, each in self.standings().items() if oid in moved}
+        return tuple(Alteration(table.id, table.columns, moved[oid]) for oid, table in tables.items())
 
     def _settled(self, replaced: set[int], base: Snapshot, at: Lsn, attempt: str) -> list[bytes]:
         """The quarantine without the open values of tables that are copied anew: what is still bad comes again."""
