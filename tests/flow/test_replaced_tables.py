@@ -51,6 +51,8 @@ def test_a_dropped_table_is_noticed_after_its_last_changes_and_the_others_go_on(
     assert (rows(mirror)["t"].state, rows(mirror)["other"].state) == ("ERRORED", "STREAMING")
     assert "table 'public.t' was dropped in the source" in (rows(mirror)["t"].error or "")
     assert rows(mirror)["t"].retry_at is None
+    flow.try_again(mirror.m.state, "g")  # as `run --until-caught-up` does
+    assert rows(mirror)["t"].state == "ERRORED"
     assert mirror.ask("SELECT count(*) FROM lake.public.t") == [(3,)]
     mirror.assert_equal("other")
     mirror.reopen()

@@ -63,10 +63,13 @@ def retry(m: Mirroring) -> None:
 
 
 def try_again(state: State, group: str, due: datetime | None = None) -> None:
-    """Let the group's ERRORED tables try again whose waiting time is over by `due`; without it, all of them."""
+    """Let the group's ERRORED tables try again whose waiting time is over by `due`; without it, all of them.
+
+    Not those that were stopped: they wait for an operator.
+    """
     for row in state.tables(group):
         waits = due is not None and (row.retry_at is None or row.retry_at > due)
-        if row.state == "ERRORED" and not waits:
+        if row.state == "ERRORED" and not row.stopped and not waits:
             again: TableState = "PENDING" if row.position is None else "CATCHUP"
             state.set_state(group, row.oid, again, failures=row.failures)
 
