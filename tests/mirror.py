@@ -22,6 +22,7 @@ from headwater.change import Lsn, TableName
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
+from headwater.log import Log
 from headwater.state.connect import connect as connect_source
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
 from headwater.supervise.readying import make_ready
@@ -101,7 +102,12 @@ class Mirror:
     def capture_here(self) -> None:
         """Capture in this thread, until it breaks."""
         with closing(open_state(self.config)) as state:
-            flow.capture(self.url, state, open_log(self.config, state, "g"), self._stop, look_every=LOOK_EVERY)
+            self.capture_with(open_log(self.config, state, "g"))
+
+    def capture_with(self, log: Log) -> None:
+        """The same, with a log that was opened before."""
+        with closing(open_state(self.config)) as state:
+            flow.capture(self.url, state, log, self._stop, look_every=LOOK_EVERY)
 
     def stop_capture(self) -> None:
         self._stop.set()

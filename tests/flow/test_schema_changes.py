@@ -12,6 +12,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.errors import ConfigError
 from headwater.state import TableRow
+from headwater.supervise.opening import open_log
 
 START = (
     "CREATE TABLE t (id int PRIMARY KEY, a text, b int, gone text)",
@@ -154,15 +155,17 @@ def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
 def test_changes_that_were_read_once_and_could_not_be_written_then(mirror: Mirror) -> None:
     """Their shapes are known already when they are read again."""
     begun(mirror).stop_capture()
+    log = open_log(mirror.config, mirror.m.state, "g")
     mirror.execute("UPDATE t SET b = 1 WHERE id = 1", "ALTER TABLE t ALTER b TYPE bigint")
     mirror.execute("ALTER TABLE t RENAME gone TO here", "ALTER TABLE t ADD c int")
     mirror.execute("INSERT INTO t VALUES (50, 'a', 5000000000, 'x', 1)")
     segments = mirror.folder / "log" / "segments"
-    segments.parent.mkdir(exist_ok=True)
+    aside = segments.rename(segments.with_name("aside"))
     segments.write_text("where a folder should be")
     with pytest.raises(ConfigError, match="cannot be written"):
-        mirror.capture_here()
+        mirror.capture_with(log)
     segments.unlink()
+    aside.rename(segments)
     mirror.capture()
     mirror.sync()
     mirror.assert_equal("t")
