@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.mirror import Mirror
@@ -184,7 +185,8 @@ def test_a_table_that_is_ahead_of_the_batch_does_not_go_back(mirror: Mirror) -> 
     mirror.sync()
     oids = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
     for absent, grows in ("a", "a"), ("a", "b"), ("b", "c"):  # each in a segment of its own
-        mirror.m.state.set_state("g", oids[absent], "ERRORED", error="away")
+        much_later = datetime.now(UTC) + timedelta(hours=1)
+        mirror.m.state.set_state("g", oids[absent], "ERRORED", error="away", retry_at=much_later)
         mirror.execute(f"INSERT INTO {grows} SELECT count(*) FROM {grows}")
         mirror.sync()
     for name in "ab":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,8 @@ def test_a_part_of_a_large_transaction_that_is_gone_concerns_the_tables_in_it(tw
 
 
 def test_a_table_that_is_past_the_gap_goes_on_while_one_before_it_is_copied_again(two: Mirror) -> None:
-    two.m.state.set_state("g", rows(two)["a"].oid, "ERRORED", error="it waits")
+    much_later = datetime.now(UTC) + timedelta(hours=1)
+    two.m.state.set_state("g", rows(two)["a"].oid, "ERRORED", error="it waits", retry_at=much_later)
     lose_later = segments(two)
     two.transaction("INSERT INTO a VALUES (2, 'lost')", "INSERT INTO b VALUES (2, 'delivered')")
     two.sync()

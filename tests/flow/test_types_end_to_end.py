@@ -228,7 +228,9 @@ def test_every_type_arrives_by_copy_by_insert_and_by_update(mirror: Mirror) -> N
     wrong = []
     for row in range(ROWS):
         prints = ", ".join(f"format('%s', {name})" for name in kinds)
-        (printed,) = mirror.rows_of(f"SELECT {prints} FROM every WHERE id = {row}")
+        mirror.execute("SET search_path = pg_catalog")  # so that names are printed with their schemas
+        (printed,) = mirror.rows_of(f"SELECT {prints} FROM public.every WHERE id = {row}")
+        mirror.execute("RESET search_path")
         # as text, because -0 equals 0 and one JSON another
         (due,) = mirror.ask(f"SELECT {', '.join(wanted(kinds, row, printed))}")
         texts = ", ".join(f"{name}::VARCHAR" for name in kinds)
