@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,11 +150,12 @@ def test_what_all_tables_need_is_no_tables_fault(mirror: Mirror) -> None:
     filled(mirror)
     mirror.execute("UPDATE a SET v = 'new'", "UPDATE bad SET v = 'new'")
     mirror.captured()
-    segments = mirror.folder / "log" / "segments"
-    segments.rename(mirror.folder / "away")
+    lake = mirror.folder / "lake"
+    lake.rename(mirror.folder / "away")
     with pytest.raises(PythonException, match="FileNotFoundError"):
         flow.deliver(mirror.m)
     assert errored(mirror) == {}
-    (mirror.folder / "away").rename(segments)
+    shutil.rmtree(lake, ignore_errors=True)
+    (mirror.folder / "away").rename(lake)
     mirror.sync()
     mirror.assert_equal(*TABLES)
