@@ -63,6 +63,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self._connection = connect_source(url, application_name="bench")
+        self._connection.execute("RESET search_path")  # tables are made here
         self._connection.execute(_MIX)
 
     def create(self, table: str, rows: int) -> None:
