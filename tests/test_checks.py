@@ -277,3 +277,12 @@ def test_a_superuser_runs_the_script_and_an_ordinary_role_uses_the_triggers(plac
         group = state.group("g")
     assert group is not None
     assert group.ddl_lsn is not None
+
+
+def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> None:
+    place.config("app.nothing")
+    file = place.folder / "headwater.yaml"
+    file.write_text(file.read_text() + "state: postgresql://127.0.0.1:1/state\n")
+    found = "\n".join(each.message for each in check(Config.load(file, {}), {}))
+    assert "cannot reach database 'state'" in found
+    assert "'app.nothing'" in found

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import subprocess
+import time
 from contextlib import closing
 
 import pytest
@@ -95,6 +96,8 @@ def test_a_dropped_group_is_copied_anew_in_place_of_its_old_mirrors(orders: Mirr
 
 def test_a_group_whose_slot_is_lost_starts_over_as_the_message_says(orders: Mirror) -> None:
     orders.stop_capture()
+    while orders.rows_of("SELECT FROM pg_replication_slots WHERE slot_name = 'headwater_g' AND active"):
+        time.sleep(0.05)  # the server needs a moment to notice
     orders.execute("SELECT pg_drop_replication_slot('headwater_g')", "INSERT INTO orders VALUES (4, 'in no log')")
     (problem,) = check(orders.config, {})
     assert "slot 'headwater_g' of group 'g' is gone" in problem.message

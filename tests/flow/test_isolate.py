@@ -124,6 +124,7 @@ def workers_within(spark: SparkSession, megabytes: int) -> Iterator[None]:
         spark.sparkContext.setLocalProperty("resource.pyspark.memory", None)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "statement",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,6 +16,8 @@ from headwater.state import GroupRow
 from headwater.state.connect import Connection, connect, translated
 
 __all__ = ["drop_from_source"]
+
+_PATIENCE = 3.0  # seconds: the server needs a moment to notice that a reader is gone
 
 
 def drop_from_source(url: str, row: GroupRow, *, last: bool) -> Iterator[str]:
@@ -46,10 +49,15 @@ def _drop_triggers(connection: Connection) -> str:
 
 
 def _drop_slot(connection: Connection, name: str) -> None:
-    try:
-        connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
-    except psycopg.errors.ObjectInUse as exc:
-        raise OperatorMustAct(
-            f"slot {name!r} is being read: {str(exc).strip()}",
-            hint="stop its reader, or end its session with pg_terminate_backend(pid)",
-        ) from exc
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+            return
+        except psycopg.errors.ObjectInUse as exc:
+            if time.monotonic() > deadline:
+                raise OperatorMustAct(
+                    f"slot {name!r} is being read: {str(exc).strip()}",
+                    hint="stop its reader, or end its session with pg_terminate_backend(pid)",
+                ) from exc
+        time.sleep(0.1)

@@ -29,6 +29,8 @@ def log_problems(config: Config, known: Known) -> Iterator[HeadwaterError]:
         yield error
         return
     groups = [name for name in config.groups if name in known.groups]
+    if not groups:
+        return  # nothing has run yet, or the state does not answer, which is reported by itself
     with closing(State.connect(config.state_url)) as state:
         for name in groups:
             yield from _problems(Log(state, name, config.log), known.tables[name])
