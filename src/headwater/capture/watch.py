@@ -18,7 +18,7 @@ from headwater.capture.partitions import Seen, members, troubles
 from headwater.capture.published import look_at_publication
 from headwater.capture.replaced import look_at_names
 from headwater.capture.shapes import described_all
-from headwater.capture.source import object_name
+from headwater.capture.source import current_end, move_on, object_name
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.state import Partitions, State
@@ -196,7 +196,7 @@ class Watch(threading.Thread):
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""
         self._state.add_fence(self._group, lsn, PATIENCE)
-        _move_on(connection)  # else an idle server may stop a page header short of that position for ever
+        move_on(connection)
 
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
@@ -248,7 +248,7 @@ class Watch(threading.Thread):
 def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
     wanted = list(oids)
     newest = {oid: log.newest(oid) for oid in wanted}  # first: what is told from here on counts as newer
-    since = _end(connection)
+    since = current_end(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
@@ -256,25 +256,14 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         partitions = members(connection, shapes)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(since, _end(connection), horizon[0], shapes, partitions, known)
+    return _Look(since, current_end(connection), horizon[0], shapes, partitions, known)
 
 
 def _stamps(relation: Relation) -> list[str]:
     return [column.stamp for column in relation.columns]
 
 
-def _end(connection: Connection) -> Lsn:
-    row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-    assert row is not None
-    lsn: Lsn = row[0]
-    return lsn
-
-
 def _written(connection: Connection) -> Lsn:
     """A position after all there is in the WAL and in any log of it."""
-    _move_on(connection)
-    return _end(connection)
-
-
-def _move_on(connection: Connection) -> None:
-    connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'look')")
+    move_on(connection)
+    return current_end(connection)
