@@ -124,12 +124,14 @@ def test_no_server_that_does_not_answer_makes_a_password_visible(folder: Path, p
         assert_silent(said(folder, text, password, "--log-format", form, command))
 
 
-@given(PASSWORDS, st.sampled_from([("check",), ("run",), ("query", "SELECT 1")]))
-@settings(max_examples=25, deadline=None)  # each loads DuckDB's extensions
-def test_no_lake_that_does_not_answer_makes_a_password_visible(
-    folder: Path, password: str, command: tuple[str, ...]
-) -> None:
-    assert_silent(said(folder, GOOD, password, *command))
+@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.long)])  # each loads DuckDB's extensions
+def test_no_lake_that_does_not_answer_makes_a_password_visible(folder: Path, examples: int) -> None:
+    @given(PASSWORDS, st.sampled_from([("check",), ("run",), ("query", "SELECT 1")]))
+    @settings(max_examples=examples, deadline=None)
+    def asked(password: str, command: tuple[str, ...]) -> None:
+        assert_silent(said(folder, GOOD, password, *command))
+
+    asked()
 
 
 @pytest.fixture(scope="module")
@@ -195,17 +197,22 @@ def guarded() -> Iterator[EmbeddedPostgres]:
         server.stop()
 
 
-@given(PASSWORDS)
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.long)])
 def test_the_right_password_opens_and_a_wrong_one_is_not_printed(
-    folder: Path, guarded: EmbeddedPostgres, password: str
+    folder: Path, guarded: EmbeddedPostgres, examples: int
 ) -> None:
-    with psycopg.connect(guarded.url(), autocommit=True) as admin:
-        admin.execute(sql.SQL("ALTER ROLE app PASSWORD {}").format(password))
     config = GOOD.replace("127.0.0.1:1/shop\n", guarded.url().split("@")[1] + "\n", 1)
-    right = said(folder, config, password, "check")
-    assert "password authentication failed" not in right
-    assert_silent(right)
-    wrong = said(folder, config, password + "x", "check")
-    assert "password authentication failed" in wrong
-    assert_silent(wrong)
+
+    @given(PASSWORDS)
+    @settings(max_examples=examples, deadline=None)
+    def tried(password: str) -> None:
+        with psycopg.connect(guarded.url(), autocommit=True) as admin:
+            admin.execute(sql.SQL("ALTER ROLE app PASSWORD {}").format(password))
+        right = said(folder, config, password, "check")
+        assert "password authentication failed" not in right
+        assert_silent(right)
+        wrong = said(folder, config, password + "x", "check")
+        assert "password authentication failed" in wrong
+        assert_silent(wrong)
+
+    tried()
