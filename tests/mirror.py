@@ -92,7 +92,8 @@ class Mirror:
         if not self.triggers:
             with closing(connect_source(self.url)) as connection:
                 ddl.remove(connection)
-            state.note_ddl("g", None, None)
+            state.note_ddl("g", None)
+            state.trust_ddl("g", Lsn(0))  # as if there had never been any
         self.m = mirroring(self.config, {}, state, "g", self.spark)
 
     def capture(self) -> None:

@@ -32,7 +32,7 @@ class Watched:
         if not triggers:  # as for a role that may not install them
             with connect(group.url) as connection:
                 ddl.remove(connection)
-            group.state.note_ddl(group.name, None, None)
+            group.state.note_ddl(group.name, None)
         names = {table: TableName("public", table) for table in tables}
         self.oids = {table: named_oid(self.plain, name) for table, name in names.items()}
         for table, oid in self.oids.items():

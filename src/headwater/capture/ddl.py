@@ -73,7 +73,9 @@ _COMMAND = """
         WHERE classid IN ('pg_class'::regclass, 'pg_type'::regclass)
         UNION SELECT 'pg_class'::regclass, t.oid FROM pg_event_trigger_ddl_commands() s
         JOIN pg_class t ON t.relnamespace = s.objid AND t.relkind IN ('r', 'p')
-        WHERE s.classid = 'pg_namespace'::regclass) c;
+        WHERE s.classid = 'pg_namespace'::regclass
+        UNION SELECT 'pg_class'::regclass, r.prrelid FROM pg_event_trigger_ddl_commands() e
+        JOIN pg_publication_rel r ON r.oid = e.objid WHERE e.classid = 'pg_publication_rel'::regclass) c;
       PERFORM set_config('headwater.rewrites', '', true);
     END
 """
@@ -114,6 +116,7 @@ _TAGS = (
     "ALTER INDEX",  # these three may rename a table
     "ALTER VIEW",
     "ALTER SEQUENCE",
+    "ALTER PUBLICATION",  # which columns of a table are sent
 )
 
 

@@ -12,19 +12,18 @@ from dataclasses import replace
 from typing import Literal
 
 from headwater.capture.alignment import aligned
-from headwater.capture.definition import Attribute, Definition
+from headwater.capture.definition import Attribute, Definition, Rewrite
 from headwater.change import Column, Facts, Relation
 
-__all__ = ["Rewrite", "completed", "following", "raised", "same_message"]
+__all__ = ["completed", "following", "raised", "same_message"]
 
-# What was done to rows that were there: nothing, a cast to other types, anything; unknown: only their files are new.
-Rewrite = Literal["none", "cast", "values", "unknown"]
+Rewritten = Rewrite | Literal["unknown"]  # only that the files of the rows are new
 
 _WHOLE, _WIDER = (20, 21, 23, 26), (20, 23, 1700)  # bigint, smallint, integer, oid; numeric
 _TEXT = (25, 1043)  # text, varchar
 
 
-def following(before: Relation | None, now: Relation, rewrite: Rewrite | None = None) -> Relation:
+def following(before: Relation | None, now: Relation, rewrite: Rewritten | None = None) -> Relation:
     """`now` as the version that follows on `before`; without a `rewrite` only the files tell whether there was one.
 
     What a column showed in older rows when it was added, it shows for ever.
@@ -66,7 +65,7 @@ def completed(told: Relation, before: Relation | None, now: Definition | None, s
         return raised(_carrying(told, before), "it was altered several times before its catalog could be read")
     if same_message(told, present) and attnums == [each.attnum for each in present.columns]:
         return following(before, replace(present, id=told.id))
-    done: Rewrite = "unknown" if before is not None and rewritten(before.facts, Facts(now.files)) else "none"
+    done: Rewritten = "unknown" if before is not None and rewritten(before.facts, Facts(now.files)) else "none"
     return following(before, _past(told, attnums, before, now), done)
 
 
@@ -75,7 +74,7 @@ def rewritten(before: Facts, now: Facts) -> bool:
     return any(now.files[oid] != file for oid, file in before.files.items() if oid in now.files)
 
 
-def _reasons(before: Relation, now: Relation, rewrite: Rewrite) -> Iterable[str]:
+def _reasons(before: Relation, now: Relation, rewrite: Rewritten) -> Iterable[str]:
     """Why rows that were there may read otherwise, though no message has sent them."""
     if rewrite == "values":
         yield "ALTER TABLE gave its rows new values"
@@ -92,7 +91,7 @@ def _reasons(before: Relation, now: Relation, rewrite: Rewrite) -> Iterable[str]
             yield f"column {each.name!r} became {each.base.name if each.base else 'another type'}"
 
 
-def _reads_alike(old: Column, new: Column, rewrite: Rewrite) -> bool:
+def _reads_alike(old: Column, new: Column, rewrite: Rewritten) -> bool:
     """Whether what was stored as one type reads the same as the other."""
     if old.base is None or new.base is None:
         return (old.type_oid, old.typmod) == (new.type_oid, new.typmod)
@@ -110,7 +109,7 @@ def _respelled(before: Mapping[int, list[str]], now: Mapping[int, list[str]]) ->
     return any(now[type_][: len(parts)] != parts for type_, parts in before.items() if type_ in now)
 
 
-def _carried(column: Column, earlier: Column | None, rewrite: Rewrite) -> Column:
+def _carried(column: Column, earlier: Column | None, rewrite: Rewritten) -> Column:
     if earlier is not None:
         return replace(column, missing=earlier.missing, volatile=earlier.volatile)
     # Not only with a default: a rewrite makes what a column shows in older rows a part of them.

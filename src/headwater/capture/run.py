@@ -47,7 +47,7 @@ def prepare(source_url: str, state: State, group: str, tables: Iterable[TableNam
     with Source(source_url) as source:
         row = state.ensure_group(group, source.identify().source_id, name, name)
         if (marks := source.ensure_triggers()) != row.ddl_marks:
-            state.note_ddl(group, marks, None)
+            state.note_ddl(group, marks)
         source.ensure_publication(name, tables)  # before the slot: the slot must never see a time without it
         return source.ensure_slot(group, state)
 

@@ -69,9 +69,8 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
     for oid, shape in look.shapes.items():
         if oid not in look.known:
             log.add_shape(shape)
-    row = state.group(group)
-    if row is not None and row.ddl_marks is not None and row.ddl_lsn is None and not look.known:
-        state.note_ddl(group, row.ddl_marks, look.lsn)
+    if not look.known:
+        state.trust_ddl(group, look.lsn)
 
 
 class Watch(threading.Thread):
@@ -134,8 +133,7 @@ class Watch(threading.Thread):
     def step(self) -> None:
         """Take a look; what is new in it is dealt with once the log has come that far."""
         if self._connection is None:
-            # An error rather than only the rows that a policy shows.
-            self._connection = connect(self._url, application_name="headwater watch", options="-c row_security=off")
+            self._connection = connect(self._url, application_name="headwater watch")
         with translated(self._url):
             look_at_names(self._connection, self._state, self._group, self._first_look)
             if self._pending is None:
@@ -174,20 +172,18 @@ class Watch(threading.Thread):
         row, now = self._state.group(self._group), ddl.marks(connection)
         if row is None:
             return
-        self._traced = row.ddl_lsn is not None and row.ddl_marks == now
-        if row.ddl_marks == now:
-            return
-        if row.ddl_lsn is not None:
-            _logger.warning("the event triggers were removed or altered: schema changes are read from the catalog")
-            self._doubted = True
-        self._state.note_ddl(self._group, now, None)
+        altered = row.ddl_marks != now
+        self._traced = row.ddl_lsn is not None and not altered
+        self._doubted = row.ddl_doubted or (row.ddl_lsn is not None and altered)
+        if altered:
+            if row.ddl_lsn is not None:
+                _logger.warning("the event triggers were removed or altered: schema changes are read from the catalog")
+            self._state.note_ddl(self._group, now)
 
     def _looked(self, look: _Look) -> None:
         """Every table's newest version is what the catalog shows: what comes from here on, event triggers report."""
         self._doubted = False
-        row = self._state.group(self._group)
-        if row is not None and row.ddl_marks is not None and row.ddl_lsn is None:
-            self._state.note_ddl(self._group, row.ddl_marks, look.lsn)
+        self._state.trust_ddl(self._group, look.lsn)
         self._state.note_watched(self._group, look.since)
 
     def _first_look(self) -> None:

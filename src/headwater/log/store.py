@@ -170,7 +170,7 @@ class Log:
 
     def distrust(self) -> None:
         """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
-        self._state.note_ddl(self.group, None, None)
+        self._state.note_ddl(self.group, None)
 
     def reserve(self) -> int:
         """An id for a relation version that is to come."""

@@ -25,6 +25,7 @@ MIGRATIONS = (
         lost_lsn pg_lsn, -- segments that end here or before were lost: once every table is past it, the log begins here
         ddl_marks text, -- what marks the event triggers that report schema changes; null: they are not all there
         ddl_lsn pg_lsn, -- from here on they have reported every one
+        ddl_doubted boolean NOT NULL DEFAULT false, -- they were trusted, and may have missed some since
         watched_lsn pg_lsn, -- what the catalog shows without data (columns, partitions) is known up to here
         snapshot_id bigint,
         delivered_at timestamptz,

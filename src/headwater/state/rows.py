@@ -40,6 +40,7 @@ class GroupRow:
     trimmed_lsn: Lsn | None  # where the log begins: segments below are deleted, or never were
     ddl_marks: str | None  # what marks the event triggers that report schema changes; None: they are not all there
     ddl_lsn: Lsn | None  # from here on they have reported every one
+    ddl_doubted: bool  # they were trusted, and may have missed some since
     watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
     snapshot_id: int | None
     delivered_at: datetime | None  # when that snapshot was noted

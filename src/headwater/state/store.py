@@ -26,8 +26,8 @@ Row = TypeVar("Row")
 
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
-    " trimmed_lsn, ddl_marks, ddl_lsn, watched_lsn, snapshot_id, delivered_at, capture_error, delivery_error, log_path,"
-    " log_id, lake_url, lake_id, updated_at FROM headwater.groups"
+    " trimmed_lsn, ddl_marks, ddl_lsn, ddl_doubted, watched_lsn, snapshot_id, delivered_at, capture_error,"
+    " delivery_error, log_path, log_id, lake_url, lake_id, updated_at FROM headwater.groups"
 )
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
@@ -277,12 +277,21 @@ class State:
 
         self._session.run(work)
 
-    def note_ddl(self, group: str, marks: str | None, lsn: Lsn | None) -> None:
-        """Note what marks the event triggers, and from where on they report every schema change, if they do."""
+    def note_ddl(self, group: str, marks: str | None) -> None:
+        """Note what marks the event triggers now; until the next look at all tables they are not trusted."""
         self._write(
-            "UPDATE headwater.groups SET ddl_marks = %(marks)s, ddl_lsn = %(lsn)s WHERE name = %(group)s"
-            " AND (ddl_marks, ddl_lsn) IS DISTINCT FROM (%(marks)s::text, %(lsn)s::pg_lsn)",
-            {"marks": marks, "lsn": lsn, "group": group},
+            "UPDATE headwater.groups SET ddl_marks = %s, ddl_lsn = NULL,"
+            " ddl_doubted = ddl_doubted OR ddl_lsn IS NOT NULL WHERE name = %s",
+            (marks, group),
+        )
+
+    def trust_ddl(self, group: str, lsn: Lsn) -> None:
+        """What they may have missed is dealt with; if they are there, they report every schema change from here on."""
+        self._write(
+            "UPDATE headwater.groups SET ddl_doubted = false,"
+            " ddl_lsn = CASE WHEN ddl_marks IS NOT NULL THEN coalesce(ddl_lsn, %s) END"
+            " WHERE name = %s AND (ddl_doubted OR (ddl_marks IS NOT NULL AND ddl_lsn IS NULL))",
+            (lsn, group),
         )
 
     def note_watched(self, group: str, lsn: Lsn) -> None:
