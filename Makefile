@@ -45,7 +45,7 @@ servers: setup ## the tests that depend on PostgreSQL's version, on every versio
 	@set -e; for version in $$($(BIN)/python -c 'from headwater.testing.postgres import installed; print(*sorted(installed()))'); do \
 		echo "PostgreSQL $$version"; \
 		HEADWATER_POSTGRES=$$version $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-			tests/capture tests/flow tests/log tests/state tests/verify tests/test_types.py tests/test_readying.py tests/test_status.py \
+			tests/source tests/capture tests/copy tests/flow tests/log tests/state tests/verify tests/values tests/supervise tests/status \
 			tests/proof/test_carried_property.py tests/proof/test_killed_anywhere.py $(ARGS); \
 	done
 

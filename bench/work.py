@@ -11,7 +11,7 @@ from psycopg import sql
 from headwater.change import Lsn
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
-from headwater.state.connect import connect as connect_source
+from headwater.postgres.connect import connect as connect_source
 
 __all__ = ["Database"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from headwater.demo.workload import TABLES as SHOP
-from headwater.demo.workload import Workload
-from headwater.demo.workload import create as create_shop
+from headwater.commands.demo.workload import TABLES as SHOP
+from headwater.commands.demo.workload import Workload
+from headwater.commands.demo.workload import create as create_shop
 from soak.carried import HISTORY, TABLES, Carried, create
 
 __all__ = ["Work", "random_statements", "web_shop"]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import headwater.spark
 from headwater.testing.postgres import EmbeddedPostgres, installed
+from tests.captured_group import Group
 from tests.mirror import Mirror
 
 
@@ -87,6 +88,22 @@ def other_database(postgres: EmbeddedPostgres) -> Iterator[str]:
     """One more, for tests with two of everything."""
     with new_database(postgres) as url:
         yield url
+
+
+@pytest.fixture
+def group(database: str, tmp_path: Path) -> Iterator[Group]:
+    group = Group.opened(database, tmp_path / "log")
+    yield group
+    group.state.close()
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[EmbeddedPostgres]:
+    """A server of the module's own, to be restarted, broken and misconfigured."""
+    with tempfile.TemporaryDirectory(prefix="headwater-pg-", ignore_cleanup_errors=True) as folder:
+        server = EmbeddedPostgres(Path(folder) / "pg", version=VERSION, settings={"max_replication_slots": "2"})
+        yield server.start()
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,13 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from headwater import flow
-from headwater.capture import ddl
 from headwater.change import Lsn, TableName
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.log import Log
-from headwater.state.connect import connect as connect_source
+from headwater.postgres.connect import connect as connect_source
+from headwater.source import triggers as ddl
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify

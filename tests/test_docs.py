@@ -10,15 +10,17 @@ from typing import Any
 import click
 import pytest
 
-from headwater import crash, errors, history, quarantine
+from headwater import errors
 from headwater.change import Column
-from headwater.cli import cli
+from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.evolution import promotable
 from headwater.failpoints import FAILPOINTS
+from headwater.lake import history, quarantine
 from headwater.state.rows import TableState
 from headwater.status import GroupStatus, PartStatus, Status, TableStatus
-from headwater.types import lake_type
+from headwater.supervise import crash
+from headwater.values.types import lake_type
 
 ROOT = Path(__file__).parents[1]
 DOCS = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headwater.cli import cli
+from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url

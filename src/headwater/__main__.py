@@ -1,6 +1,6 @@
 """`python -m headwater` is `headwater`."""
 
-from headwater.cli import main
+from headwater.commands.cli import main
 
 if __name__ == "__main__":
     main()

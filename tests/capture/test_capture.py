@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from captured_group import Group, transaction, until
+from tests.captured_group import Group, transaction, until
 
 from headwater.capture import slot
 from headwater.capture.pending import has_pending_changes
-from headwater.capture.source import slot_of
 from headwater.change import Lsn
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
-from headwater.state import State, connect
-from headwater.state.connect import Connection
+from headwater.postgres.connect import Connection, connect
+from headwater.source.database import slot_of
+from headwater.state import State
 from headwater.testing.postgres import EmbeddedPostgres
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import captured_group
 import psycopg
 import pytest
-from captured_group import Group
+from tests import captured_group
+from tests.captured_group import Group
 
 from headwater.capture.slot import ROLL_BYTES
 from headwater.testing.postgres import EmbeddedPostgres

@@ -12,23 +12,22 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from captured_group import Group
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.captured_group import Group
 from tests.conftest import new_database
 
 from headwater.capture.alignment import aligned
-from headwater.capture.catalog import complete
+from headwater.capture.completion import complete
 from headwater.capture.evolution import following
-from headwater.capture.shapes import described, described_all, row_filter
-from headwater.capture.source import oid_of
 from headwater.change import BaseType, Column, Relation, TableName
-from headwater.decode import decode
 from headwater.errors import ConfigError
-from headwater.state import connect
-from headwater.state.connect import Connection
+from headwater.postgres.connect import Connection, connect
+from headwater.source.database import oid_of
+from headwater.source.relations import described, described_all, row_filter
 from headwater.testing.postgres import EmbeddedPostgres, installed
-from headwater.types import lake_type
+from headwater.values.decode import decode
+from headwater.values.types import lake_type
 
 INT = 23
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from captured_group import Captured, Group, transaction, until
 from psycopg.conninfo import conninfo_to_dict
+from tests.captured_group import Captured, Group, transaction, until
 from tests.conftest import VERSION, VERSIONS, new_database
 
 from headwater.change import Lsn

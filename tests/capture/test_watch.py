@@ -8,16 +8,18 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from captured_group import Group, until
+from tests.captured_group import Group, until
 
 from headwater import flow
-from headwater.capture import Watch, ddl, first_look
-from headwater.capture.partitions import Seen, troubles
-from headwater.capture.published import ALTERED, places
-from headwater.capture.source import named_oid
+from headwater.capture.watch import Watch, first_look
 from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
-from headwater.state import Member, Partitions, connect
+from headwater.postgres.connect import connect
+from headwater.source import triggers as ddl
+from headwater.source.database import named_oid
+from headwater.source.partitions import Seen, troubles
+from headwater.source.publications import ALTERED, places
+from headwater.state import Member, Partitions
 
 
 class Watched:

@@ -12,12 +12,12 @@ from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.change import Lsn, TableName
-from headwater.counts import Counts
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import NewTable
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
+from headwater.lake.counts import Counts
 from headwater.sink.ducklake import DuckLakeSink, NewMirror, Plan
 from headwater.supervise.opening import open_group_lake, source_name
 

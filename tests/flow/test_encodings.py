@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.mirror import Mirror
 
-from headwater.capture.check import problems
-from headwater.capture.checktable import TableWish
 from headwater.change import TableName
 from headwater.errors import OperatorMustAct
+from headwater.source.check import problems
+from headwater.source.checktable import TableWish
 from headwater.testing.postgres import EmbeddedPostgres
 
 BAD = "convert_from('\\x636166e9', 'SQL_ASCII')"  # 'café' in LATIN1

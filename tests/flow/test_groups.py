@@ -16,7 +16,7 @@ from tests.proof.processes import command
 
 from headwater import flow
 from headwater.checks import check
-from headwater.cli import cli
+from headwater.commands.cli import cli
 from headwater.errors import OperatorMustAct
 from headwater.state import TableRow
 from headwater.supervise.lakes import copy_what_is_gone

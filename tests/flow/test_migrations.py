@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.mirror import Mirror
 
-from headwater.capture import ddl
-from headwater.state import connect
+from headwater.postgres.connect import connect
+from headwater.source import triggers as ddl
 
 COLUMNS = "id int PRIMARY KEY, v text, a int, gone text"
 TYPES = (

@@ -10,7 +10,7 @@ import psycopg
 from tests.mirror import Mirror
 
 from headwater.ducklake.extension import literal
-from headwater.settings import TEXT_SETTINGS
+from headwater.postgres.settings import TEXT_SETTINGS
 
 
 class Kind(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.change import BaseType, Column, Identity, Lsn, Relation, TableName
 from headwater.merge.batch import Mirror, MirrorColumn
-from headwater.types import LakeType, lake_type
+from headwater.values.types import LakeType, lake_type
 
 __all__ = [
     "DOUBLE", "INT4", "INT4S", "INT8", "NUMERIC", "OID", "TEXT", "TOAST", "column", "delete", "insert",

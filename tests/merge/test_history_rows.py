@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater import history
 from headwater.change import Relation
-from headwater.decode import Bad
+from headwater.lake import history
 from headwater.merge.history import history_rows
 from headwater.merge.rows import Typed
+from headwater.values.decode import Bad
 from tests.merge.messages import (
     INT4,
     INT8,

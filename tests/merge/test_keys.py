@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headwater.change import BaseType
 from headwater.errors import TableError
 from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes, row_keys
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 from tests.merge.messages import kind_of
 
 

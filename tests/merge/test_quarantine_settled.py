@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.change import Lsn, Relation
-from headwater.decode import Bad
 from headwater.ducklake.model import Field, LiveFile, numbered
+from headwater.lake.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.merge.batch import Batch
 from headwater.merge.keys import row_keys
 from headwater.merge.net import UPSERT
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch, one_batch
-from headwater.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
+from headwater.values.decode import Bad
 from tests.merge.messages import INT4, NUMERIC, OID, TEXT, TOAST, column, mirror, number, relation, update
 
 SHAPE = relation(column("id", INT4, 1), column("price", NUMERIC, 3))

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.change import BaseType, Column, Relation
-from headwater.decode import Bad
 from headwater.errors import CannotFollow, TableError
 from headwater.merge.net import UPSERT
 from headwater.merge.rows import Typed, first_told, keyed, typed_rows
 from headwater.merge.tuples import UNCHANGED
+from headwater.values.decode import Bad
 from tests.merge.messages import (
     DOUBLE,
     INT4,

@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from soak.carried import HISTORY, Carried, create
 
 from headwater import flow
-from headwater.capture import Watch, run_capture
+from headwater.capture.run import run_capture
+from headwater.capture.watch import Watch
 from headwater.supervise.opening import open_log, open_state
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.conftest import new_database

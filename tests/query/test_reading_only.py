@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 from tests.conftest import new_database
 
-from headwater.cli import cli
+from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl

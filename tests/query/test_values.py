@@ -10,11 +10,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from headwater.commands.render import as_json, as_text
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import SqliteUrl
 from headwater.query import query
-from headwater.render import as_json, as_text
 
 # An expression, what DuckDB's shell prints for it, and what it is in JSON where that is not the same text.
 SAME = object()

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from headwater.change import Lsn, TableName
-from headwater.counts import Counts
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
+from headwater.lake.counts import Counts
 from headwater.state import Member, Partitions, State, TableOptions
 
 ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")

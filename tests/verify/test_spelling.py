@@ -11,10 +11,10 @@ import pytest
 from tests.typed_columns import relation_of
 
 from headwater.change import TableName
-from headwater.decode import decode
 from headwater.ducklake.extension import connect
-from headwater.settings import TEXT_SETTINGS
-from headwater.types import LakeType, lake_type
+from headwater.postgres.settings import TEXT_SETTINGS
+from headwater.values.decode import decode
+from headwater.values.types import LakeType, lake_type
 from headwater.verify.misfits import is_json
 from headwater.verify.pair import Pair
 

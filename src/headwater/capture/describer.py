@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from headwater.capture.definition import parse
 from headwater.capture.evolution import following, same_message
 from headwater.capture.staging import Complete, Staging
 from headwater.change import Lsn, Relation
+from headwater.source.definition import parse
 
 __all__ = ["Describer"]
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Literal
 
 from headwater.capture.alignment import aligned
-from headwater.capture.definition import Attribute, Definition, Rewrite
 from headwater.change import Column, Facts, Relation
+from headwater.source.definition import Attribute, Definition, Rewrite
 
 __all__ = ["completed", "following", "raised", "same_message"]
 

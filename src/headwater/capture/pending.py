@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg
 
 from headwater.change import Lsn
-from headwater.state.connect import connect, translated
+from headwater.postgres.connect import connect, translated
 
 __all__ = ["has_pending_changes"]
 

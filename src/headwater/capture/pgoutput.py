@@ -8,9 +8,9 @@ from typing import cast
 
 from headwater.change import Column, Identity, Lsn, Relation, TableName
 from headwater.errors import OperatorMustAct
+from headwater.postgres import EPOCH_2000
 
 __all__ = [
-    "EPOCH_2000",
     "XID_BYTES",
     "Begin",
     "Change",
@@ -31,7 +31,6 @@ __all__ = [
 
 XID_BYTES = 4  # inside a stream block most messages carry their subtransaction's xid after the tag
 
-EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000, everybody else from 1970
 _BEGIN = struct.Struct("!QqI")
 _COMMIT = struct.Struct("!BQQq")
 _STREAM_COMMIT = struct.Struct("!IBQQq")

@@ -10,9 +10,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.capture.catalog import Catalog
+from headwater.capture.completion import Catalog
 from headwater.capture.slot import ROLL_BYTES, Stream
-from headwater.capture.source import (
+from headwater.capture.staging import Staging
+from headwater.capture.writer import Writer
+from headwater.change import Lsn, TableName
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
+from headwater.postgres.connect import connect, translated
+from headwater.postgres.replication import QueryFailed, Replication
+from headwater.source.database import (
     Source,
     anew,
     check_slot,
@@ -22,13 +28,7 @@ from headwater.capture.source import (
     slot_of,
     strange_source,
 )
-from headwater.capture.staging import Staging
-from headwater.capture.wire import QueryFailed, Replication
-from headwater.capture.writer import Writer
-from headwater.change import Lsn, TableName
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.state import State
-from headwater.state.connect import connect, translated
 
 __all__ = ["prepare", "run_capture"]
 

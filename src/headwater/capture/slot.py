@@ -10,11 +10,11 @@ from itertools import count
 from headwater import failpoints
 from headwater.capture import pgoutput
 from headwater.capture.buffer import Arrived, Buffer, Telling
-from headwater.capture.ddl import PREFIX
 from headwater.capture.streams import Dropped, Streamed, Streams, cut
-from headwater.capture.wire import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
 from headwater.capture.writer import Order, Writer
 from headwater.change import Lsn, Relation
+from headwater.postgres.replication import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
+from headwater.source.triggers import PREFIX
 
 __all__ = ["ROLL_BYTES", "Stream"]
 

@@ -11,7 +11,7 @@ import psycopg
 from headwater.capture import pgoutput
 from headwater.change import Lsn
 from headwater.errors import Unreachable
-from headwater.state.connect import Connection, connect
+from headwater.postgres.connect import Connection, connect
 
 __all__ = ["Unknown", "oldest_uncaptured"]
 

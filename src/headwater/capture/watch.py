@@ -12,17 +12,17 @@ from typing import Protocol
 
 import psycopg
 
-from headwater.capture import ddl
 from headwater.capture.evolution import following, raised
-from headwater.capture.partitions import Seen, members, troubles
-from headwater.capture.published import look_at_publication
-from headwater.capture.replaced import look_at_names
-from headwater.capture.shapes import described_all
-from headwater.capture.source import current_end, move_on, object_name
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
+from headwater.postgres.connect import Connection, connect, translated
+from headwater.source import triggers as ddl
+from headwater.source.database import current_end, move_on, object_name
+from headwater.source.partitions import Seen, members, troubles
+from headwater.source.publications import look_at_publication
+from headwater.source.relations import described_all
+from headwater.source.replaced import look_at_names
 from headwater.state import Partitions, State
-from headwater.state.connect import Connection, connect, translated
 
 __all__ = ["Timeline", "Watch", "first_look"]
 

@@ -15,12 +15,12 @@ from headwater import failpoints
 from headwater.capture.buffer import Chunk, Defined, Notice
 from headwater.capture.columns import Versions, chunk_columns
 from headwater.capture.describer import Describer
-from headwater.capture.source import object_name
 from headwater.capture.spill import Spill
 from headwater.capture.staging import Complete, Staging
 from headwater.capture.streams import Dropped, Ended, Piece
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError
+from headwater.source.database import object_name
 from headwater.state import State
 
 __all__ = ["Order", "Writer"]

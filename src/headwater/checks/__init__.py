@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing, suppress
 
-from headwater.capture import problems as source_problems
 from headwater.checks.known import Known, known, state_problems
 from headwater.checks.lakes import lake_problems
 from headwater.checks.logs import log_problems
 from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.source.check import problems as source_problems
 from headwater.state import State
 from headwater.state.leftover import leftovers
 from headwater.supervise.readying import wishes

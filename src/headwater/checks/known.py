@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from headwater.config import Config
 from headwater.errors import OperatorMustAct
-from headwater.state import GroupRow, State, TableRow, connect, server_name
-from headwater.state.connect import Connection, translated
+from headwater.postgres.connect import Connection, connect, server_name, translated
+from headwater.state import GroupRow, State, TableRow
 from headwater.state.migrations import check_version
 
 __all__ = ["Known", "known", "state_problems"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-from headwater.capture import Source
 from headwater.checks.known import Known
 from headwater.config import Config, Table
 from headwater.ducklake.lake import Lake
 from headwater.errors import ConfigError, HeadwaterError, TableError
+from headwater.source.database import Source
 from headwater.supervise.lakes import could_open_group_lake, find_group_lake, source_name, strange_lake
 
 __all__ = ["lake_problems"]

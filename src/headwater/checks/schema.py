@@ -6,9 +6,9 @@ from contextlib import closing
 
 from psycopg import sql
 
-from headwater.capture import ddl
 from headwater.config import Config
-from headwater.state.connect import connect, translated
+from headwater.postgres.connect import connect, translated
+from headwater.source import triggers as ddl
 
 __all__ = ["schema_changes", "trigger_script"]
 

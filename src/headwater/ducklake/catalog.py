@@ -19,7 +19,7 @@ from psycopg import sql as pgsql
 
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl
 from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, Unreachable
-from headwater.settings import SETTINGS, prepare
+from headwater.postgres.settings import SETTINGS, prepare
 
 __all__ = ["Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog"]
 

@@ -14,8 +14,8 @@ from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import OperatorMustAct
 from headwater.files import S3
 from headwater.logs import redact
-from headwater.settings import OVERRIDDEN, prepare
-from headwater.settings import options as settings_options
+from headwater.postgres.settings import OVERRIDDEN, prepare
+from headwater.postgres.settings import options as settings_options
 
 __all__ = ["attach", "connect", "identifier", "literal"]
 

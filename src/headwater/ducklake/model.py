@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.change import Lsn, TableName
-from headwater.counts import Counts
+from headwater.lake.counts import Counts
 
 __all__ = [
     "Advance",

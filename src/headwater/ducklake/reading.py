@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from headwater.change import Lsn, TableName
-from headwater.counts import Counts
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
+from headwater.lake.counts import Counts
 
 __all__ = [
     "first_schema",

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from headwater.capture import Watch, run_capture
+from headwater.capture.run import run_capture
+from headwater.capture.watch import Watch
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.log import Log
 from headwater.state import State

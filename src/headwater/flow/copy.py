@@ -13,15 +13,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import Row
 
-from headwater import failpoints, history
+from headwater import failpoints
 from headwater import merge as merging
-from headwater.capture import exported_snapshot, table_names
-from headwater.capture.copy import Range, balanced, read_range, showing
-from headwater.capture.export import Exported
-from headwater.capture.shapes import described, row_filter
-from headwater.capture.source import object_name
 from headwater.change import Lsn, Relation, TableName
-from headwater.decode import Bad
+from headwater.copy.reading import Range, balanced, read_range, showing
+from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.errors import (
     AlreadyDelivered,
     CommitConflict,
@@ -31,17 +27,22 @@ from headwater.errors import (
     TableError,
     Unreachable,
 )
-from headwater.faults import table_error
 from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.flow.names import free_names, settle_names
-from headwater.quarantine import Origin, quarantined
+from headwater.lake import history
+from headwater.lake.quarantine import Origin, quarantined
+from headwater.lake.target import Target
 from headwater.sink.ducklake import NewMirror, Standing
 from headwater.sink.target import DuckLakeTarget
+from headwater.source.database import object_name
+from headwater.source.relations import described, row_filter
+from headwater.source.replaced import table_names
 from headwater.spark import on_tasks
+from headwater.spark.faults import table_error
 from headwater.state import State, TableRow
-from headwater.target import Target
-from headwater.types import LakeType, lake_type
+from headwater.values.decode import Bad
+from headwater.values.types import LakeType, lake_type
 
 __all__ = ["copy"]
 

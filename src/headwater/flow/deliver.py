@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from headwater import failpoints
 from headwater import merge as merging
 from headwater.change import Lsn, Relation, TableName
-from headwater.counts import Counts
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, LogGap, TableError
 from headwater.flow.gaps import mend
 from headwater.flow.isolate import surviving
 from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.names import held_back, names_now, outdated
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
+from headwater.lake.counts import Counts
 from headwater.log import Batch
 from headwater.sink.ducklake import Plan, Standing
 from headwater.sink.target import DuckLakePlace
 from headwater.state import TableRow
 from headwater.state.succession import dropped_error
-from headwater.types import LakeType, lake_type
+from headwater.values.types import LakeType, lake_type
 
 __all__ = ["Delivered", "deliver"]
 

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from headwater.faults import needed_by_all, raised
+from headwater.spark.faults import needed_by_all, raised
 
 __all__ = ["Survived", "surviving"]
 

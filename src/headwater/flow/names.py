@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 
-from headwater.capture import table_names
 from headwater.change import TableName
 from headwater.ducklake.names import Names
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring
+from headwater.postgres.connect import connect, translated
 from headwater.sink.ducklake import Standing
+from headwater.source.replaced import table_names
 from headwater.state import TableRow
-from headwater.state.connect import connect, translated
 
 __all__ = ["free_names", "held_back", "names_now", "outdated", "settle_names"]
 

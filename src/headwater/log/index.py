@@ -11,8 +11,8 @@ from itertools import groupby
 from headwater.change import Committed, Lsn
 from headwater.errors import OperatorMustAct
 from headwater.log.segment import Part
+from headwater.postgres.connect import Connection
 from headwater.state import State
-from headwater.state.connect import Connection
 
 __all__ = ["Index", "Indexed", "Written"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.change import Committed, Lsn, Relation
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 
 __all__ = ["Batch", "Mirror", "MirrorColumn", "Segment"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater import history
 from headwater.change import Relation
-from headwater.decode import Bad, decode
+from headwater.lake import history
 from headwater.merge.batch import Mirror
 from headwater.merge.net import DELETE, TRUNCATE
 from headwater.merge.rows import Typed, columns_in, missing
 from headwater.merge.tuples import UNCHANGED, old_row, split
+from headwater.values.decode import Bad, decode
 
 __all__ = ["history_rows"]
 

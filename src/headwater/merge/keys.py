@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import TableError
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 
 __all__ = ["key_bucket", "key_bytes", "key_hashes", "leading_bounds", "row_bytes", "row_keys"]
 

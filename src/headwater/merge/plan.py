@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import failpoints
+from headwater.lake.target import Place, Target
 from headwater.merge.batch import Batch
 from headwater.merge.net import CHANGE
 from headwater.merge.resolve import Resolve
@@ -23,7 +24,6 @@ from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.spread import Size, slots_for, spread
 from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldSlot, Locate, Parse, WriteSlot
 from headwater.spark import deal, on_tasks, spark_schema
-from headwater.target import Place, Target
 
 __all__ = ["Merged", "merge"]
 

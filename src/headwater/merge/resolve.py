@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.lake.quarantine import Changes, Entry, key_texts, rewritten, settled_by, unresolved
+from headwater.lake.target import Place, Target
 from headwater.merge.batch import Batch, MirrorColumn
 from headwater.merge.rows import first_told, typed_rows
 from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.tuples import UNCHANGED
-from headwater.quarantine import Changes, Entry, key_texts, rewritten, settled_by, unresolved
-from headwater.target import Place, Target
 
 __all__ = ["Resolve"]
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.change import Relation
-from headwater.decode import Bad, decode
 from headwater.errors import CannotFollow, TableError
 from headwater.merge.batch import Mirror, MirrorColumn
 from headwater.merge.keys import key_bytes, row_bytes
 from headwater.merge.net import DELETE, INSERT, UPDATE
 from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
-from headwater.types import LakeType
+from headwater.values.decode import Bad, decode
+from headwater.values.types import LakeType
 
 __all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "typed_rows", "unfit_key"]
 

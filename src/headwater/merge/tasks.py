@@ -15,7 +15,8 @@ from pyspark import TaskContext
 
 from headwater import failpoints
 from headwater.errors import CannotFollow, TableError
-from headwater.faults import table_error
+from headwater.lake.quarantine import Origin, quarantined
+from headwater.lake.target import Place, Target
 from headwater.merge.batch import Batch, Mirror, Segment
 from headwater.merge.history import history_rows
 from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes
@@ -25,8 +26,7 @@ from headwater.merge.resolve import Resolve
 from headwater.merge.rows import Typed, keyed, typed_rows
 from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.merge.staged import staged
-from headwater.quarantine import Origin, quarantined
-from headwater.target import Place, Target
+from headwater.spark.faults import table_error
 
 __all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from headwater import quarantine
 from headwater.change import Lsn, Relation, TableName
-from headwater.counts import Counts
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
@@ -30,9 +28,11 @@ from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import arrow_type
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 from headwater.files import filesystem, inside
+from headwater.lake import quarantine
+from headwater.lake.counts import Counts
 from headwater.sink.shape import Shape, fields_of, followed
 from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 
 __all__ = ["DuckLakeSink", "Followed", "NewMirror", "Plan", "Standing"]
 

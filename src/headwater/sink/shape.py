@@ -8,14 +8,14 @@ from dataclasses import field as made
 
 import pyarrow as pa
 
-from headwater import history
 from headwater.change import Column, Relation
-from headwater.decode import decode
 from headwater.ducklake.evolution import promotable
 from headwater.ducklake.model import Field, Table, numbered
 from headwater.ducklake.texts import text_of
 from headwater.errors import CannotFollow
-from headwater.types import LakeType
+from headwater.lake import history
+from headwater.values.decode import decode
+from headwater.values.types import LakeType
 
 __all__ = ["Shape", "fields_of", "followed"]
 

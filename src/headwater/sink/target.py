@@ -16,8 +16,8 @@ from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
 from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
 from headwater.files import filesystem, inside
+from headwater.lake.target import Taken
 from headwater.sink.recent import Recent
-from headwater.target import Taken
 
 __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "TakenOut", "Wrote", "read_report"]
 
@@ -71,7 +71,7 @@ def read_report(report: bytes) -> TakenOut | Wrote:
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeTarget:
-    """Implements `headwater.target.Target`. `snapshot` is the id the commit will most likely get.
+    """Implements `headwater.lake.target.Target`. `snapshot` is the id the commit will most likely get.
 
     `landings` has the quarantine under 0.
     """

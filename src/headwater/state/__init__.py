@@ -1,6 +1,5 @@
 """Groups, tables, their states, fences and locks: what must be known again after a restart."""
 
-from headwater.state.connect import connect, server_name
 from headwater.state.lock import Lock
 from headwater.state.rows import Fence, GroupRow, Member, Partitions, Recorded, TableOptions, TableRow, TableState
 from headwater.state.store import State
@@ -16,6 +15,4 @@ __all__ = [
     "TableOptions",
     "TableRow",
     "TableState",
-    "connect",
-    "server_name",
 ]

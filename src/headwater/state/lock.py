@@ -7,7 +7,7 @@ import time
 import psycopg
 
 from headwater.errors import OperatorMustAct
-from headwater.state.connect import Connection, connect, translated
+from headwater.postgres.connect import Connection, connect, translated
 
 __all__ = ["CLASS", "HELD", "PATIENCE", "Lock"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import OperatorMustAct
-from headwater.state.connect import Connection
+from headwater.postgres.connect import Connection
 from headwater.state.lock import CLASS
 
 __all__ = ["MIGRATIONS", "check_version", "migrate"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from headwater.errors import Unreachable
-from headwater.state.connect import Connection, connect, translated
+from headwater.postgres.connect import Connection, connect, translated
 
 __all__ = ["Session"]
 

@@ -12,9 +12,9 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from headwater.change import Lsn, TableName
-from headwater.counts import Counts
 from headwater.errors import OperatorMustAct
-from headwater.state.connect import Connection
+from headwater.lake.counts import Counts
+from headwater.postgres.connect import Connection
 from headwater.state.lock import PATIENCE, Lock
 from headwater.state.migrations import migrate
 from headwater.state.rows import Fence, GroupRow, Member, Partitions, Recorded, TableOptions, TableRow, TableState

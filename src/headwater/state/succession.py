@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from headwater.change import Lsn, TableName
 from headwater.errors import TableError
-from headwater.state.connect import Connection
+from headwater.postgres.connect import Connection
 from headwater.state.rows import TableRow
 from headwater.state.store import State
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headwater.crash import BUG
+from headwater.supervise.crash import BUG
 
 __all__ = ["Child", "parent_gone", "stop_all", "watch"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from headwater.capture import drop_from_source
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.log import Log, place
 from headwater.merge import Scratch
+from headwater.source.dropping import drop_from_source
 from headwater.state import GroupRow, State
 
 __all__ = ["ListedGroup", "drop_group", "list_groups"]

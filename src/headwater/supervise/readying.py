@@ -7,28 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from headwater.capture import (
-    ALTERED,
-    Resolved,
-    Source,
-    TableWish,
-    current_end,
-    described,
-    drop,
-    first_look,
-    object_name,
-    places,
-    prepare,
-    refusal,
-    resolved,
-    sent_columns,
-    stop,
-)
+from headwater.capture.run import prepare
+from headwater.capture.watch import first_look
 from headwater.change import TableName
 from headwater.config import Config, Group, Table
 from headwater.errors import ConfigError, TableError
-from headwater.state import State, TableOptions, TableRow, connect
-from headwater.state.connect import Connection, translated
+from headwater.postgres.connect import Connection, connect, translated
+from headwater.source.checktable import TableWish
+from headwater.source.database import Source, current_end, object_name
+from headwater.source.publications import ALTERED, places
+from headwater.source.relations import described
+from headwater.source.replaced import Resolved, drop, refusal, resolved, sent_columns, stop
+from headwater.state import State, TableOptions, TableRow
 from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.supervise.opening import open_log
 

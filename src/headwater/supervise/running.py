@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from headwater import flow
-from headwater.capture import Source
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
+from headwater.source.database import Source
 from headwater.state import State, TableRow
 from headwater.state.processes import announced
 from headwater.supervise.children import Child, parent_gone, stop_all, watch

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater.capture import Exported, exported_snapshot
-from headwater.capture.copy import Range, balanced, showing
-from headwater.capture.shapes import described, row_filter
 from headwater.change import Relation, TableName
+from headwater.copy.reading import Range, balanced, showing
+from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.ducklake.lake import Lake
 from headwater.errors import HeadwaterError, TableError, Unreachable
 from headwater.flow import Mirroring
+from headwater.postgres.connect import Connection
+from headwater.source.relations import described, row_filter
 from headwater.state import TableRow
-from headwater.state.connect import Connection
-from headwater.types import lake_type
+from headwater.values.types import lake_type
 from headwater.verify.align import aligned
 from headwater.verify.compare import Compared, Difference, Sides, compare
 from headwater.verify.pair import Pair

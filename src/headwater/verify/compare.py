@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.capture.copy import Range, read_expressions
 from headwater.change import Lsn
+from headwater.copy.reading import Range, read_expressions
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CheckFailed, TableError

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from headwater.change import Relation, TableName
 from headwater.ducklake.extension import identifier, literal
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 from headwater.verify.replay import replayed
 from headwater.verify.spelling import PRINTED, Spelling, spelling, unproven
 

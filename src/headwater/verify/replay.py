@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headwater.change import Relation
 from headwater.ducklake.extension import identifier, literal
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 from headwater.verify.spelling import spelling
 
 __all__ = ["replayed"]

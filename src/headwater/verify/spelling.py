@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.types import LakeType
+from headwater.values.types import LakeType
 
 __all__ = ["INVALID", "PRINTED", "Spelling", "spelling", "unproven"]
 

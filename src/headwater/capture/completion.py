@@ -1,0 +1,51 @@
+"""The source's catalog, asked for what a Relation message does not tell."""
+
+from __future__ import annotations
+
+import time
+
+from headwater.capture.evolution import completed
+from headwater.change import Relation
+from headwater.postgres.connect import Connection, connect, translated
+from headwater.source.relations import GENERATED_SINCE, defined
+
+__all__ = ["Catalog", "complete"]
+
+_PATIENCE = 5.0  # seconds for a transaction to become visible
+
+
+class Catalog:
+    """A connection of its own, opened when it is first needed."""
+
+    def __init__(self, url: str, publication: str) -> None:
+        self._url = url
+        self._publication = publication
+        self._connection: Connection | None = None
+
+    def complete(self, told: Relation, before: Relation | None, xid: int) -> Relation:
+        """The relation with what the catalog proves of it, once transaction `xid`, which told it, is visible there."""
+        if self._connection is None:
+            self._connection = connect(self._url, application_name="headwater catalog")
+        with translated(self._url):
+            self._wait_for(self._connection, xid)
+            return complete(self._connection, told, before, self._publication)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _wait_for(self, connection: Connection, xid: int) -> None:
+        """A commit is sent as soon as it is in the WAL, and visible a moment later: when it lets go of its own lock."""
+        # Not for ever: with us as a synchronous standby it would wait for our confirmation meanwhile.
+        deadline = time.monotonic() + _PATIENCE
+        held = "SELECT FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s AND granted"
+        while connection.execute(held, (str(xid),)).fetchone() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def complete(connection: Connection, told: Relation, before: Relation | None, publication: str | None) -> Relation:
+    """What a Relation message tells, with what the catalog proves; `before` is the newest version known."""
+    types = {(each.type_oid, each.typmod) for each in told.columns}
+    now = defined(connection, [told.oid], types).get(told.oid)
+    generated = connection.info.server_version >= GENERATED_SINCE
+    return completed(told, before, now, now.sent(publication, generated=generated) if now else ())

@@ -1,0 +1,60 @@
+"""The demo's folder: whose it is, what its config says, and a lock so that only one demo is in it."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.commands.demo.workload import TABLES
+from headwater.errors import ConfigError
+
+__all__ = ["claimed", "write_config"]
+
+_MARK = ".headwater-demo"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[Path]:
+    """Hold the folder, new or ours; ConfigError if it is somebody's or in use."""
+    mark = folder / _MARK
+    if any(letter.isspace() for letter in str(folder.resolve())):
+        message = f"the embedded PostgreSQL cannot work in a path with a space: {str(folder.resolve())!r}"
+        raise ConfigError(message, hint="name another folder: --dir /tmp/shop")
+    try:
+        if folder.exists() and not mark.exists() and any(folder.iterdir()):
+            message = f"{str(folder)!r} is not empty, and not a folder of this demo"
+            raise ConfigError(message, hint="name a new one with --dir")
+        folder.mkdir(parents=True, exist_ok=True)
+        holder = mark.open("a")
+    except OSError as error:
+        hint = "name another with --dir"
+        raise ConfigError(f"cannot use the folder {str(folder)!r}: {error.strerror}", hint=hint) from error
+    with holder:
+        try:
+            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go of it even after a kill -9
+        except OSError:
+            message = f"another demo is running in {str(folder)!r}"
+            raise ConfigError(message, hint="stop it, or name another folder with --dir") from None
+        yield folder.resolve()
+
+
+def write_config(folder: Path, source: str) -> Path:
+    """Write the config, again at every start: the server's socket may have moved."""
+    path = folder / "headwater.yaml"
+    tables = "".join(f"      - public.{table}\n" for table in TABLES)
+    path.write_text(
+        "# Written by `headwater demo` at every start.\n"
+        f"source: {source!r}\n"
+        "log: ./log\n"
+        "lakes:\n"
+        '  main: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}\n'
+        "groups:\n"
+        "  shop:\n"
+        "    flush: {interval: 1s}\n"
+        "    tables:\n"
+        f"{tables}"
+        'spark: {master: "local[2]"}\n'
+    )
+    return path

@@ -1,0 +1,176 @@
+"""The demo from start to end: a PostgreSQL, a shop that writes, a mirror, a view, and the proof at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+
+import duckdb
+import psycopg
+from rich.console import Console
+
+from headwater.commands import render
+from headwater.commands.demo.folder import claimed, write_config
+from headwater.commands.demo.mirror import Mirror, headwater
+from headwater.commands.demo.view import View
+from headwater.commands.demo.watch import Watch
+from headwater.commands.demo.workload import TABLES, create
+from headwater.commands.demo.writer import Writer
+from headwater.config import Config
+from headwater.ducklake.extension import literal
+from headwater.errors import CheckFailed, Unreachable
+from headwater.query import query
+from headwater.testing.postgres import EmbeddedPostgres
+
+__all__ = ["duckdb_lines", "show"]
+
+_RATE = 300.0  # row changes a second
+_REFRESH = 0.5
+_DRAIN = 300.0
+
+
+def show(seconds: float | None, folder: Path) -> None:
+    """The whole demo; see `headwater.commands.demo.demo`."""
+    console = Console()
+    with ExitStack() as stack:
+        home = stack.enter_context(claimed(folder))
+        stop = stack.enter_context(_told_to_stop())
+        print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
+        url = stack.enter_context(_postgres(home))
+        create(url)
+        path = write_config(home, url)
+        config = Config.load(path, {})
+        mirror = Mirror(path)
+        stack.callback(mirror.stop)
+        writer = stack.enter_context(Writer(url, stop, _RATE))
+        watch = Watch(config, writer.tally)
+        stack.callback(watch.close)
+        print(f"mirroring into {home / 'lake.sqlite'}; the mirror's own words are in {mirror.log}", flush=True)
+        with View(console) as view:
+            _mirror(watch, mirror, writer, view, stop, seconds)
+            _drain(watch, mirror, writer, view)
+        _verify(path)
+        print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home)}", flush=True)
+
+
+def _mirror(watch: Watch, mirror: Mirror, writer: Writer, view: View, stop: Event, seconds: float | None) -> None:
+    """Show what goes on until told to stop; the seconds count from the first delivery."""
+    first: float | None = None
+    while not stop.is_set() and (first is None or seconds is None or time.monotonic() < first + seconds):
+        mirror.look()
+        writer.look()
+        look, frame = watch.frame(_headline(first is not None, mirror))
+        view.show(frame)
+        if first is None and watch.delivers(look):
+            first = time.monotonic()
+        stop.wait(_REFRESH)
+
+
+def _headline(streaming: bool, mirror: Mirror) -> str:
+    if not streaming:
+        return "starting Spark, first rows to come"
+    again = f", restarted {mirror.restarts} times" if mirror.restarts else ""
+    return f"mirroring (process {mirror.pid}{again})"
+
+
+def _drain(watch: Watch, mirror: Mirror, writer: Writer, view: View) -> None:
+    """Wait until the lake has all that was written."""
+    writer.finish()
+    target = watch.source_lsn()
+    writer.one_more()  # a quiet source need not move the lake's position: this does, past the target
+    deadline = time.monotonic() + _DRAIN
+    while time.monotonic() < deadline:
+        mirror.look()
+        look, frame = watch.frame("draining")
+        view.show(frame)
+        if look.covers(target):
+            return
+        time.sleep(_REFRESH)
+    raise CheckFailed(f"the lake did not reach {target} within {_DRAIN:.0f} s", hint=f"see {mirror.log}")
+
+
+def _verify(path: Path) -> None:
+    """Let `headwater verify` compare source and lake, in a process of its own, as anybody would."""
+    print("verifying the lake against the source", flush=True)
+    run = subprocess.run(headwater(path, "verify"), capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        said = f"{run.stdout}\n{run.stderr}".strip()
+        raise CheckFailed(
+            f"verify ended with {run.returncode}:\n{said}", hint=f"compare with {path.parent}/headwater.log"
+        )
+
+
+def _summary(config: Config) -> str:
+    counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM public.{table}" for table in TABLES)
+    return render.as_text(("table in the lake", "rows"), query(config, counts, {}).rows)
+
+
+def duckdb_lines(home: Path) -> list[str]:
+    """What to type into DuckDB to see the lake: a `duckdb` shell of this version, or Python."""
+    places = [
+        next(Path(place).glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"))
+        for name in ("ducklake", "sqlite_scanner")
+        if (package := importlib.util.find_spec(f"duckdb_extension_{name}"))
+        for place in package.submodule_search_locations or ()
+    ]
+    return [
+        *(f"LOAD {literal(str(place))};" for place in places),
+        f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
+        "SELECT status, count(*) AS orders, sum(total) AS total FROM shop.public.orders GROUP BY ALL ORDER BY ALL;",
+        "SELECT snapshot_id, snapshot_time, commit_extra_info FROM shop.snapshots() ORDER BY ALL DESC LIMIT 5;",
+    ]
+
+
+def _how_to_go_on(home: Path) -> str:
+    indented = "\n".join(f"  {line}" for line in duckdb_lines(home))
+    ask = shlex.join(headwater(home / "headwater.yaml", "query", "SELECT * FROM public.products LIMIT 5"))
+    return (
+        f"Ask the lake yourself, in DuckDB (its shell, or duckdb.sql() in Python):\n{indented}\n"
+        f"or with\n  {ask}\n\n"
+        "Run the demo again to go on where it was. While it runs, kill -9 the mirror, and see that nothing is missing."
+    )
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[Event]:
+    """An event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
+    stop = Event()
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def note(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for kind in kinds:
+        signal.signal(kind, note)
+    try:
+        yield stop
+    finally:
+        for kind in kinds:
+            signal.signal(kind, before[kind])
+
+
+@contextmanager
+def _postgres(home: Path) -> Iterator[str]:
+    """The URL of the shop's database, on a server that runs while we are here."""
+    try:
+        server = EmbeddedPostgres(home / "pg").start()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise Unreachable(
+            f"PostgreSQL does not start in {str(home / 'pg')!r}: {error}", hint="see the log there"
+        ) from error
+    try:
+        with psycopg.connect(server.url(), autocommit=True) as admin:
+            if admin.execute("SELECT 1 FROM pg_database WHERE datname = 'shop'").fetchone() is None:
+                admin.execute("CREATE DATABASE shop")
+        yield server.url("shop")
+    finally:
+        server.stop()

@@ -1,0 +1,33 @@
+"""`headwater.yaml`, parsed once into a frozen tree."""
+
+from headwater.config.model import (
+    DEFAULT_FILE,
+    Config,
+    Destination,
+    DuckLake,
+    Flush,
+    Group,
+    Iceberg,
+    Route,
+    RouteSource,
+    Server,
+    Spark,
+    Table,
+    unsupported,
+)
+
+__all__ = [
+    "DEFAULT_FILE",
+    "Config",
+    "Destination",
+    "DuckLake",
+    "Flush",
+    "Group",
+    "Iceberg",
+    "Route",
+    "RouteSource",
+    "Server",
+    "Spark",
+    "Table",
+    "unsupported",
+]

@@ -1,0 +1,205 @@
+"""The single values of a config: how each is written in the file, and what it becomes."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from headwater.change import TableName
+from headwater.config.file import shown
+
+__all__ = [
+    "CatalogUrl",
+    "ColumnNames",
+    "Count",
+    "Duration",
+    "GroupName",
+    "IcebergProperties",
+    "LakeTypeName",
+    "Name",
+    "Place",
+    "Port",
+    "PostgresUrl",
+    "SourceTable",
+    "Text",
+    "duration",
+    "url_secrets",
+]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+
+def duration(value: object) -> timedelta:
+    """A length of time as people write it; ValueError if it is none."""
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
+    length = timedelta(**{_UNITS[match[2]]: float(match[1])})
+    if not length:
+        raise ValueError(f"a duration must be longer than nothing: {shown(value)}")
+    return length
+
+
+def _postgres_url(url: str) -> str:
+    # Nothing of a URL that is not understood is shown: any part of it may be a password.
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("not a PostgreSQL URL (write postgresql://user@host/database)")
+    if not _well_formed(url):
+        raise ValueError(
+            "not a libpq URL (write postgresql://user@host:5432/database; in a user or password, percent-encode all but"
+            " letters and digits, or let ${NAME} fill it in)"
+        )
+    return url
+
+
+def _well_formed(url: str) -> bool:
+    """Whether libpq and Python read it alike: an odd character of a password would move what follows elsewhere."""
+    rest = url.partition("://")[2]
+    if re.search(r"[\s\x00-\x1f\x7f#]", url) or "@" in rest.partition("@")[2] or "@" in rest[_authority(rest) :]:
+        return False
+    try:
+        urlsplit(url)
+        parts = conninfo_to_dict(url)
+    except (ValueError, psycopg.Error):
+        return False
+    return re.fullmatch(r"[0-9,]*", str(parts.get("port", ""))) is not None
+
+
+def _authority(rest: str) -> int:
+    """Where user, password, host and port end."""
+    found = re.search("[/?]", rest)
+    return found.start() if found else len(rest)
+
+
+def _catalog_url(url: str, info: ValidationInfo) -> str:
+    if url.startswith("sqlite:///"):
+        # What the file writes may be percent-encoded, as in any URL; the folder it is relative to is not yet.
+        return f"sqlite:///{quote(str(_folder(info))) / Path(_named(url, url.removeprefix('sqlite:///')))}"
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            known = _without_schema(url)
+        except ValueError:
+            known = url  # not well formed
+        _postgres_url(known)
+        return url
+    raise ValueError("not a DuckLake catalog (write sqlite:///file or postgresql://host/database?schema=name)")
+
+
+def _place(text: str, info: ValidationInfo) -> str:
+    """A folder made absolute, or an s3:// URL as it is."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return str(_folder(info) / Path(_named(text, text)).expanduser())
+    if scheme != "s3" or not rest.strip("/"):
+        raise ValueError(f"neither a folder nor an s3:// place: {shown(text)} (write ./folder or s3://bucket/prefix)")
+    return text.rstrip("/")
+
+
+def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]:
+    plain = {name: _text(value) for name, value in properties.items()}
+    if plain.get("uri", "").startswith("sqlite:///"):
+        plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
+    if "warehouse" in plain and "://" not in plain["warehouse"]:
+        plain["warehouse"] = str(_folder(info) / plain["warehouse"])
+    return plain
+
+
+def _text(value: object) -> str:
+    """A scalar as Spark and PyIceberg want it spelled: YAML's true is `true`."""
+    if isinstance(value, dict | list) or value is None:
+        raise ValueError(f"expected a single value, found {shown(value)}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table_name(value: object) -> TableName:
+    if isinstance(value, TableName):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"not a table name: {shown(value)} (write schema.table)")
+    return TableName.parse(value)
+
+
+def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("names no column (leave it out to carry them all)")
+    twice = sorted(name for name in set(names) if names.count(name) > 1)
+    if twice:
+        raise ValueError(f"names column {twice[0]!r} twice")
+    return names
+
+
+def _lake_type(text: str) -> str:
+    spelled = re.sub(r"\s+", "", text.lower())
+    if not _LAKE_TYPE.fullmatch(spelled):
+        raise ValueError(f"not a type for the lake: {shown(text)} (write varchar, decimal(20,4), double or json)")
+    return spelled
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, found {str(value).lower()}")
+    return value
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path(info.context["folder"]) if info.context else Path.cwd()
+
+
+def _named(whole: str, path: str) -> str:
+    if not path.strip():
+        raise ValueError(f"names no file or folder: {shown(whole)}")
+    return path
+
+
+def _without_schema(url: str) -> str:
+    """The URL as libpq knows it: `schema` is a parameter of ours."""
+    parts = urlsplit(url)
+    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "schema"]
+    return urlunsplit(parts._replace(query=urlencode(kept)))
+
+
+def url_secrets(url: str) -> set[str]:
+    """The passwords in a PostgreSQL URL: as libpq reads them, and as the URL spells them."""
+    known = conninfo_to_dict(_without_schema(url))
+    return {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""} - {""}
+
+
+_String = WithJsonSchema({"type": "string"})
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")]
+GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]  # it is part of the slot's name
+Duration = Annotated[
+    timedelta,
+    PlainValidator(duration),
+    PlainSerializer(lambda duration: f"{duration.total_seconds():g}s"),
+    WithJsonSchema({"type": "string", "examples": ["500ms", "2s", "1m"]}),
+]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
+Place = Annotated[str, AfterValidator(_place)]
+SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
+Text = Annotated[str, BeforeValidator(_text)]
+ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
+LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
+Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
+PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
+IcebergProperties = Annotated[dict[str, Any], AfterValidator(_iceberg)]

@@ -1,0 +1,66 @@
+"""A snapshot of the source and the exact position it shows, for a first copy."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from headwater.change import Lsn
+from headwater.errors import HeadwaterError
+from headwater.postgres.connect import connect, translated
+from headwater.postgres.replication import Replication
+
+__all__ = ["Exported", "exported_snapshot"]
+
+_logger = logging.getLogger("headwater.copy")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """`SET TRANSACTION SNAPSHOT snapshot_name` shows the source at exactly this position."""
+
+    lsn: Lsn
+    snapshot_name: str
+
+
+@contextmanager
+def exported_snapshot(url: str, tell_after: float = 5.0) -> Iterator[Exported]:
+    """Export a snapshot; it can be imported while the block runs.
+
+    The server first waits for transactions that are running; which, is logged after some seconds.
+    """
+    with closing(Replication(url, "headwater export")) as connection:
+        option = "(SNAPSHOT 'export')" if connection.server_version >= 15 else "EXPORT_SNAPSHOT"
+        name = f"headwater_copy_{uuid.uuid4().hex[:16]}"
+        waits = _Waits(url, tell_after)
+        row = connection.query(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {option}", waits.tell)
+        # The connection must not run another command: that would end the snapshot. Closing it drops the slot.
+        yield Exported(Lsn.parse(row[1]), row[2])
+
+
+class _Waits:
+    """Tells, every few seconds, whom the export waits for."""
+
+    def __init__(self, url: str, tell_after: float) -> None:
+        self._url = url
+        self._next = tell_after
+
+    def tell(self, waited: float) -> None:
+        if waited < self._next:
+            return
+        self._next = waited * 2
+        try:
+            with closing(connect(self._url, application_name="headwater export")) as connection, translated(self._url):
+                rows = connection.execute(
+                    "SELECT pid, now() - xact_start, application_name FROM pg_stat_activity"
+                    " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 5"
+                ).fetchall()
+        except HeadwaterError:
+            return  # the export itself will tell
+        running = ", ".join(f"pid {pid} ({application!r}, running for {age})" for pid, age, application in rows)
+        _logger.warning(
+            "the first copy waits since %.0f s for running transactions: %s", waited, running or "none left"
+        )

@@ -1,0 +1,1 @@
+"""What every lake has in common: the contract with Spark's workers, and the tables and columns Headwater adds."""

@@ -1,0 +1,123 @@
+"""One way to open a PostgreSQL connection: bounded in time, LSNs as `Lsn`, failures as our errors, no password told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from headwater.change import Lsn
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unreachable
+from headwater.postgres.settings import prepare
+
+__all__ = ["Connection", "connect", "conninfo", "refused", "server_name", "translated"]
+
+Connection = psycopg.Connection[Any]
+
+_PG_LSN = 3220
+# libpq gives no SQLSTATE for a refused connection, only words; in another language they count as unreachable.
+_CONFIG_FAULT = re.compile(
+    r"password authentication failed|no password supplied|(role|database|user) \".*\" does not exist"
+    r"|no pg_hba.conf entry|is not permitted to log in|permission denied for database|authentication failed for user"
+)
+_NO_CONVERSION = re.compile(r"conversion between \S+ and \S+ is not supported|conversion function .* does not exist")
+
+
+class _LsnDumper(Dumper):
+    oid = _PG_LSN
+
+    def dump(self, obj: Lsn) -> bytes:
+        return str(obj).encode()
+
+
+class _LsnLoader(Loader):
+    def load(self, data: Buffer) -> Lsn:
+        return Lsn.parse(bytes(data).decode())
+
+
+def server_name(url: str) -> str:
+    """Where a URL leads, for messages: never the password."""
+    parts = _parsed(url)
+    host, port = parts.get("host") or "the local socket", parts.get("port")
+    return f"database {parts.get('dbname') or parts.get('user') or ''!r} on {host}{f':{port}' if port else ''}"
+
+
+def conninfo(url: str, *, options: str = "", **extra: str) -> str:
+    """The libpq conninfo of a URL with our defaults; `options` are added after the URL's own and so win."""
+    parts = _parsed(url)
+    defaults = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+    merged = defaults | parts | extra | {"client_encoding": "UTF8"}
+    if options:
+        merged["options"] = f"{parts.get('options') or ''} {options}".strip()
+    return make_conninfo("", **merged)
+
+
+def connect(url: str, *, application_name: str = "headwater", options: str = "", autocommit: bool = True) -> Connection:
+    """Open a connection, or raise Unreachable (try later) or ConfigError (edit the URL)."""
+    info = conninfo(url, options=options, application_name=application_name)
+    try:
+        connection = psycopg.connect(info, autocommit=True)
+    except psycopg.OperationalError as exc:
+        raise refused(url, str(exc)) from exc
+    with translated(url):
+        prepare(lambda text: connection.execute(text.encode()))
+        connection.autocommit = autocommit
+    connection.adapters.register_dumper(Lsn, _LsnDumper)
+    connection.adapters.register_loader(_PG_LSN, _LsnLoader)
+    return connection
+
+
+def refused(url: str, text: str) -> HeadwaterError:
+    """The error for a connection that could not be opened, told from libpq's words."""
+    reason = " ".join(text.split())
+    if _CONFIG_FAULT.search(reason):
+        return ConfigError(
+            f"{server_name(url)} refuses the connection: {reason}", hint="correct user, password or database in the URL"
+        )
+    if _NO_CONVERSION.search(reason):
+        return OperatorMustAct(
+            f"{server_name(url)} has an encoding that PostgreSQL cannot convert to UTF-8: {reason}",
+            hint="dump the database, and restore it into one with the encoding UTF8",
+        )
+    return Unreachable(
+        f"cannot reach {server_name(url)}: {reason}",
+        hint="start the server, or correct host and port in the URL",
+    )
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Turn what psycopg raises inside the block into our errors."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as exc:
+        raise OperatorMustAct(
+            f"{server_name(url)}: {_first_line(exc)}", hint="grant the privilege to the user of the URL"
+        ) from exc
+    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter) as exc:
+        raise OperatorMustAct(
+            f"{server_name(url)} has a name or a default that cannot be converted to UTF-8: {_first_line(exc)}",
+            hint="rename it, or take its table out of the config",
+        ) from exc
+    except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
+        raise Unreachable(f"lost {server_name(url)}: {_first_line(exc)}", hint="it is tried again") from exc
+
+
+def _first_line(exc: BaseException) -> str:
+    return str(exc).strip().split("\n")[0]
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # Not chained: libpq repeats the text, and the text may hold the password.
+        raise ConfigError(
+            "the source or state URL is not a libpq URL", hint="write postgresql://user@host:5432/database"
+        ) from None

@@ -1,0 +1,239 @@
+"""Everything that would keep one table from being mirrored as it is wanted, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from headwater.change import Column, Relation, TableName
+from headwater.ducklake.evolution import RESERVED
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.lake import history
+from headwater.postgres.connect import Connection
+from headwater.source.database import GENERATED_SINCE
+from headwater.source.relations import LISTS_SINCE, described
+from headwater.values.types import lake_type
+
+__all__ = ["TableWish", "table_problems", "uncarried"]
+
+# Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
+# two are columns of its files. Any other name works.
+_HISTORY = {name for name, *_ in history.COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class TableWish:
+    """A table as the config wants it. `oid` is what the state knows it by, when it has been mirrored already."""
+
+    table: TableName
+    oid: int | None = None
+    columns: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    mode: Literal["mirror", "history"] = "mirror"
+    append_only: bool = False
+    replaced: Literal["copy", "stop"] = "copy"
+    like: frozenset[int] = frozenset()  # mirrored tables that are treated as this entry asks, so far
+
+    @property
+    def listed(self) -> bool:
+        """Does it need a list of columns in the publication?"""
+        return self.columns is not None or bool(self.exclude)
+
+    def carries(self, name: str) -> bool:
+        return name not in self.exclude and (self.columns is None or name in self.columns)
+
+
+def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterator[HeadwaterError]:
+    """All problems of a table that is there."""
+    row = connection.execute(
+        "SELECT relpersistence::text, pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", (oid,)
+    ).fetchone()
+    if row is None:
+        return  # dropped this very moment
+    persistence, owned = row
+    relation = described(connection, oid, None)
+    table = relation.table
+    if persistence != "p":
+        yield ConfigError(
+            f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
+            hint=f"ALTER TABLE {table} SET LOGGED",
+        )
+    yield from _unreadable(connection, oid)
+    if not owned:
+        yield OperatorMustAct(
+            f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
+            hint=f"make the role of the source URL a member of the owner of {table}",
+        )
+    yield from _hidden(connection, relation)
+    if not wish.append_only:
+        yield from _identity(connection, relation)
+        yield from _partitions(connection, relation)
+    yield from _columns(connection, wish, relation)
+
+
+def uncarried(connection: Connection, wish: TableWish, oid: int) -> list[str]:
+    """Generated columns that the table has, and that its mirror will not."""
+    rows = connection.execute(
+        "SELECT attname::text, attgenerated::text FROM pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
+        " AND NOT attisdropped ORDER BY attnum",
+        (oid,),
+    )
+    sent = connection.info.server_version >= GENERATED_SINCE
+    return [name for name, kind in rows if name not in wish.exclude and not (kind == "s" and sent)]
+
+
+def _unreadable(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
+    """Of a partitioned table the leaves are read, so they must be readable too."""
+    rows = connection.execute(
+        "SELECT current_user::text, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),"
+        " n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid IN (SELECT %(oid)s UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)"
+        " WHERE isleaf) ORDER BY c.oid <> %(oid)s, 4, 5",
+        {"oid": oid},
+    ).fetchall()
+    for schema, user in dict.fromkeys((schema, user) for user, usable, _, schema, _ in rows if not usable):
+        yield OperatorMustAct(
+            f"role {user!r} may not use the schema {schema!r}", hint=f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
+        )
+    for user, _, readable, *name in rows:
+        if not readable:
+            table = TableName(*name)
+            yield OperatorMustAct(f"table {str(table)!r} may not be read", hint=f'GRANT SELECT ON {table} TO "{user}"')
+
+
+def _hidden(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:
+    """Of a partitioned table the leaves are read, so theirs are the policies that count."""
+    rows = connection.execute(
+        "SELECT current_user::text, n.nspname::text, c.relname::text"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid IN (SELECT %(oid)s UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass))"
+        " AND c.relkind = 'r' AND row_security_active(c.oid) ORDER BY 2, 3",
+        {"oid": relation.oid},
+    ).fetchall()
+    for user, *name in rows:
+        table = TableName(*name)
+        yield OperatorMustAct(
+            f"table {str(table)!r} hides rows from role {user!r} by row level security",
+            hint=f'ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY, or ALTER ROLE "{user}" BYPASSRLS',
+        )
+
+
+def _identity(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:
+    table = relation.table
+    if relation.identity == "f" or (relation.key and relation.identity != "n"):
+        return
+    if relation.key:
+        lack, move = "has replica identity NOTHING", "DEFAULT"
+    else:
+        primary = "SELECT FROM pg_index WHERE indrelid = %s AND indisprimary"
+        late = connection.execute(primary, (relation.oid,)).fetchone() is not None
+        lack, move = (
+            "has a deferrable primary key, which is no replica identity" if late else "has no primary key",
+            "FULL",
+        )
+        if relation.identity == "i":
+            lack = "has lost the index that was its replica identity"
+    yield OperatorMustAct(
+        f"table {str(table)!r} {lack}: once it is published, PostgreSQL refuses to update or delete its rows",
+        hint=f"ALTER TABLE {table} REPLICA IDENTITY {move};"
+        " or `append_only: true` in the config, if its rows never change",
+    )
+
+
+def _partitions(connection: Connection, relation: Relation) -> Iterator[HeadwaterError]:
+    """What is sent of an old row is for each partition to say: REPLICA IDENTITY does not reach them from the root."""
+    enough = {"d": "df", "i": "if", "n": "dfni"}.get(relation.identity, "df" if relation.key else "f")
+    rows = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_partition_tree(%s::oid::regclass) p"
+        " JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE p.isleaf AND c.oid <> %s AND c.relreplident::text <> ALL(%s) ORDER BY 1, 2",
+        (relation.oid, relation.oid, list(enough)),
+    ).fetchall()
+    for leaf in (TableName(*row) for row in rows):
+        move = {"d": "DEFAULT", "i": "USING INDEX ..."}.get(relation.identity, "FULL")
+        yield OperatorMustAct(
+            f"partition {str(leaf)!r} of {str(relation.table)!r} has another replica identity than its root",
+            hint=f"ALTER TABLE {leaf} REPLICA IDENTITY {move};",
+        )
+
+
+def _columns(connection: Connection, wish: TableWish, relation: Relation) -> Iterator[HeadwaterError]:
+    yield from _unknown(connection, wish, relation)
+    yield from _unlisted(connection, wish, relation)
+    carried = [column for column in relation.columns if wish.carries(column.name)]
+    yield from _names(wish, relation.table, carried)
+    for column in carried:
+        try:
+            lake_type(column, wish.types.get(column.name))
+        except ConfigError as problem:
+            yield ConfigError(f"table {str(relation.table)!r}: {problem.message}", hint=problem.hint)
+
+
+def _unknown(connection: Connection, wish: TableWish, relation: Relation) -> Iterator[HeadwaterError]:
+    sent = {column.name for column in relation.columns}
+    generated = {
+        row[0]
+        for row in connection.execute(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attgenerated <> '' AND NOT attisdropped",
+            (relation.oid,),
+        )
+    }
+    for key, names in (("columns", wish.columns or ()), ("exclude", wish.exclude), ("types", wish.types)):
+        for name in names:
+            if name in sent or (name in generated and key == "exclude"):
+                continue
+            if name in generated:
+                yield ConfigError(
+                    f"table {str(relation.table)!r}: `{key}` names {name!r}, a generated column that PostgreSQL does"
+                    " not send",
+                    hint="leave it out: stored ones are sent from PostgreSQL 18 on, virtual ones never",
+                )
+                continue
+            close = get_close_matches(name, sent, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(sorted(sent))}"
+            yield ConfigError(f"table {str(relation.table)!r} has no column {name!r}, which `{key}` names", hint=hint)
+
+
+def _unlisted(connection: Connection, wish: TableWish, relation: Relation) -> Iterator[HeadwaterError]:
+    if not wish.listed:
+        return
+    table = str(relation.table)
+    if connection.info.server_version < LISTS_SINCE:
+        yield ConfigError(
+            f"table {table!r}: a publication of this server cannot have a list of columns",
+            hint="remove `columns` and `exclude`, or upgrade it to PostgreSQL 15 or newer",
+        )
+    keys = [column.name for column in relation.columns if column.key]
+    if relation.identity == "f":
+        if any(not wish.carries(column.name) for column in relation.columns):
+            yield ConfigError(
+                f"table {table!r} has replica identity FULL: all its columns must be carried",
+                hint=f"remove `columns` and `exclude`, or ALTER TABLE {table} REPLICA IDENTITY DEFAULT;",
+            )
+    elif lost := [name for name in keys if not wish.carries(name)]:
+        yield ConfigError(
+            f"table {table!r}: the columns of its key must be carried: {', '.join(lost)}",
+            hint="add them to `columns`" if wish.columns is not None else "take them out of `exclude`",
+        )
+
+
+def _names(wish: TableWish, table: TableName, carried: list[Column]) -> Iterator[HeadwaterError]:
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for column in carried:
+        alike[column.name.lower()].append(column.name)
+    for lower, names in alike.items():
+        if len(names) > 1:
+            yield ConfigError(
+                f"table {str(table)!r}: a lake does not tell the columns {' and '.join(map(repr, names))} apart",
+                hint=f"rename one of them, or leave it out with `exclude: [{names[-1]}]`",
+            )
+        if lower in RESERVED or (wish.mode == "history" and lower in _HISTORY):
+            what = "keeps for itself" if lower in RESERVED else "needs for the history"
+            yield ConfigError(
+                f"table {str(table)!r}: {names[0]!r} is a column name that the lake {what}",
+                hint=f"rename the column, or leave it out with `exclude: [{names[0]}]`",
+            )

@@ -1,0 +1,128 @@
+"""The Spark session, set up for a pipeline of small, frequent, Arrow-only jobs."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import shlex
+import string
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+__all__ = ["session", "warm_up"]
+
+logger = logging.getLogger(__name__)
+jvm_logger = logging.getLogger(f"{__name__}.jvm")
+
+_ALARMING = re.compile(r"^[\d/]+ [\d:]+ (ERROR|FATAL)\b|OutOfMemory|fatal error")
+
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",  # plans are fixed and small: re-planning each stage only adds latency
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> SparkSession:
+    """The session of this process; `conf` wins over our defaults."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages that we see
+    settings: dict[str, Any] = _DEFAULTS | dict(conf) | {"spark.master": master, "spark.app.name": name}
+    with _jvm_output_logged():
+        if SparkContext._gateway is None:
+            _start_jvm(settings)
+        spark = SparkSession.Builder().config(map=settings).getOrCreate()
+    # When the JVM dies, pyspark's server for accumulators would print a traceback past our log.
+    spark.sparkContext._accumulatorServer.handle_error = _lost  # type: ignore[assignment,method-assign]
+    if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
+        spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
+    return spark
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with these settings in a file that only we can read: `ps` shows command lines to everyone."""
+    with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:  # mode 0700
+        file = Path(folder) / "spark.conf"
+        file.write_text("".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items()), "ascii")
+        given = os.environ.get(_ARGUMENTS)
+        arguments = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {given or 'pyspark-shell'}"
+        os.environ[_ARGUMENTS] = arguments
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ[_ARGUMENTS]
+            if given is not None:
+                os.environ[_ARGUMENTS] = given
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _escaped(text: str) -> str:
+    """As a Java properties file spells it: every character that could mean something there by its number."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    return "".join(chr(unit) if chr(unit) in _PLAIN else f"\\u{unit:04x}" for unit in units)
+
+
+def _lost(*_: object) -> None:
+    jvm_logger.debug("the accumulators' connection is lost", exc_info=True)
+
+
+@contextmanager
+def _jvm_output_logged() -> Iterator[None]:
+    """What the JVM prints goes through our log, so that it has our format and hides what ours hides.
+
+    The JVM is started inside the block and keeps the pipe for its life.
+    """
+    read, write = os.pipe()
+    stderr = os.dup(2)
+    os.dup2(write, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(write)
+
+    def forward() -> None:
+        with os.fdopen(read, errors="replace") as lines:
+            for line in lines:
+                level = logging.WARNING if _ALARMING.search(line) else logging.DEBUG
+                jvm_logger.log(level, "%s", line.rstrip())
+
+    threading.Thread(target=forward, name="jvm-output", daemon=True).start()
+
+
+def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
+    """Run the plan's shape once: the first job of a session costs seconds, and no user should wait for them."""
+
+    def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for name in modules:  # so that each worker has paid for its imports
+            importlib.import_module(name)
+        yield from batches
+
+    cores = spark.sparkContext.defaultParallelism
+    rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("slot"))
+    rows.mapInArrow(nothing, "slot int").repartitionById(cores, F.col("slot")).mapInArrow(nothing, "slot int").collect()
+    logger.info("spark is warm", extra={"cores": cores})

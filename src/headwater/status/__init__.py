@@ -1,0 +1,14 @@
+"""How far each group is: one report, which the terminal and programs render."""
+
+from headwater.status.report import (
+    STALE_SECONDS,
+    GroupStatus,
+    PartStatus,
+    RunState,
+    Status,
+    TableStatus,
+    open_status,
+    status,
+)
+
+__all__ = ["STALE_SECONDS", "GroupStatus", "PartStatus", "RunState", "Status", "TableStatus", "open_status", "status"]

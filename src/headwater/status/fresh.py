@@ -1,0 +1,27 @@
+"""Wait until the lake shows everything that is committed in the source now."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from headwater.config import Config
+from headwater.errors import Unreachable
+from headwater.source.database import Source
+from headwater.state import State
+from headwater.state.fences import ask_for, running
+
+__all__ = ["wait_until_fresh"]
+
+
+def wait_until_fresh(config: Config, patience: float) -> None:
+    """Every group at the source's present position, or Unreachable."""
+    with Source(config.source) as source:
+        now = source.current_lsn()
+    with closing(State.connect(config.state_url)) as state:
+        for group in config.groups:
+            if not running(state, group):
+                raise Unreachable(
+                    f"nothing delivers group {group!r}, so its lake will not get fresher",
+                    hint="start `headwater run`, or ask without --fresh for what is there",
+                )
+            ask_for(state, group, now, patience)

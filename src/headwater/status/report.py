@@ -1,0 +1,264 @@
+"""How everything stands: one query, rendered as a table, as JSON, and by the demo's view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from headwater.change import Lsn
+from headwater.config import Config
+from headwater.errors import CheckFailed, ConfigError, Unreachable
+from headwater.state import GroupRow, State, TableRow
+from headwater.state.leftover import Leftover, leftovers
+from headwater.state.processes import Process, processes, supervised
+from headwater.state.session import Session
+from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
+
+__all__ = ["STALE_SECONDS", "GroupStatus", "PartStatus", "RunState", "Status", "TableStatus", "open_status", "status"]
+
+RunState = Literal["RUNNING", "STARTING", "STOPPED"]
+_WORST_FIRST: tuple[RunState, ...] = ("STOPPED", "STARTING", "RUNNING")
+STALE_SECONDS = 30.0  # a process shows that it runs every 3 seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """A table of a group. `rows` is what the lake should hold: what was copied, plus and minus what was delivered."""
+
+    group: str
+    table: str
+    lake: str
+    lake_table: str
+    state: str
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+    copied_rows: int
+    copy_total: int | None
+    position: str | None
+    lag_bytes: int | None
+    lag_seconds: float | None  # None: it is not copied yet, or not followed, or the source is unreachable
+    mode: str  # mirror or history
+    quarantined: int  # values, counted in total, that the lake's types could not hold
+    resync: str | None  # why the table is to be copied again
+    error: str | None
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartStatus:
+    """Capture or delivery of a group: the process that does it, or did last, and how far it is behind."""
+
+    state: RunState
+    host: str | None = None
+    pid: int | None = None
+    started_at: datetime | None = None
+    stopped_at: datetime | None = None  # None: it runs, or it was killed
+    heartbeat_seconds: float | None = None  # how long ago the process last showed that it runs
+    lag_bytes: int | None
+    lag_seconds: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """A group: what runs, how far its lake is behind the source, and its tables."""
+
+    name: str
+    lake: str
+    state: RunState
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    slot: str | None = None  # None: the group has never run
+    slot_active: bool | None = None  # None: there is no slot, or the source is unreachable
+    wal_status: str | None = None
+    wal_bytes: int | None = None  # that the source keeps for the slot
+    captured_lsn: str | None = None
+    delivered_lsn: str | None = None
+    delivered_at: datetime | None = None
+    snapshot_id: int | None = None
+    schema_changes: str | None = None  # how they reach the log: `event triggers` or `catalog`
+    staged_segments: int = 0
+    staged_rows: int = 0
+    capture: PartStatus
+    delivery: PartStatus
+    error: str | None = None
+    tables: tuple[TableStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    source_lsn: str | None
+    source_error: str | None  # None: it is reachable
+    groups: tuple[GroupStatus, ...]
+    leftovers: tuple[Leftover, ...]  # slots of groups that are not in the config
+
+    @property
+    def healthy(self) -> bool:
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why not everything is well."""
+        found = [f"the source is unreachable: {self.source_error}"] if self.source_error else []
+        for group in self.groups:
+            if group.slot and group.slot_active is None and not self.source_error:
+                found.append(f"group {group.name!r}: its slot {group.slot!r} is gone")
+            found += [f"group {group.name!r}: {problem}" for problem in _problems(group)]
+        return tuple(found)
+
+    def check(self, max_lag: timedelta | None = None) -> None:
+        """Raise Unreachable if the source is, else CheckFailed unless all is well and no lake is further behind."""
+        if self.source_error:
+            raise Unreachable(f"the source is unreachable: {self.source_error}")
+        if found := [*self.problems, *(self.behind(max_lag) if max_lag is not None else ())]:
+            raise CheckFailed("not healthy:\n" + "\n".join(found))
+
+    def behind(self, most: timedelta) -> tuple[str, ...]:
+        """The groups whose lakes are further behind than that, or it is not known how far."""
+        late = [each for each in self.groups if each.lag_seconds is None or each.lag_seconds > most.total_seconds()]
+        shown = ["not known" if each.lag_seconds is None else f"{each.lag_seconds:.1f} s" for each in late]
+        return tuple(f"group {each.name!r}: its lag is {lag}" for each, lag in zip(late, shown, strict=True))
+
+
+def _problems(group: GroupStatus) -> Iterator[str]:
+    for name, part in (("capture", group.capture), ("delivery", group.delivery)):
+        if part.state != "RUNNING":
+            yield f"{name} is {part.state}"
+        elif (part.heartbeat_seconds or 0.0) > STALE_SECONDS:
+            yield f"{name} (pid {part.pid} on {part.host}) has had no heartbeat for {part.heartbeat_seconds:.0f} s"
+        if part.error:
+            yield f"{name}: {part.error}"
+    if group.wal_status == "lost":
+        yield f"its slot {group.slot!r} has lost WAL that it needs"
+    for table in group.tables:
+        if table.state == "ERRORED" or (table.error and table.state != "PAUSED"):
+            yield f"table {table.table} is {table.state}: {table.error}"
+
+
+@contextmanager
+def open_status(config: Config) -> Iterator[Callable[[], Status]]:
+    """Ask as often as you like: the connections stay open."""
+    oldest = Oldest(config.source)
+    with closing(State(Session(config.source))) as source, closing(State.connect(config.state_url)) as state:
+        yield lambda: status(config, source, state, oldest)
+
+
+def status(config: Config, source: State, state: State, oldest: Oldest) -> Status:
+    """Ask the state and the source; without the source, what the state knows."""
+    if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+        raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
+    rows = {name: state.group(name) for name in config.groups}
+    try:
+        view = source_view(source, [row.slot for row in rows.values() if row is not None])
+        left, error = leftovers(source, state, config.groups), None
+    except Unreachable as exc:
+        view, left, error = None, (), exc.message
+    asked = _Asked(state, view, oldest)
+    groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
+    return Status(_text(view.lsn if view else None), error, groups, left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    state: State
+    view: SourceView | None  # None: the source is unreachable
+    oldest: Oldest
+
+    def group(self, name: str, lake: str, row: GroupRow | None) -> GroupStatus:
+        if row is None:
+            never = _part(None, UNKNOWN, None, supervised=False)
+            return GroupStatus(name=name, lake=lake, state="STOPPED", capture=never, delivery=never)
+        noted, waiting = recorded(self.state, name), staged(self.state, name)
+        runs, watched = processes(self.state, name), supervised(self.state, name)
+        now, end = self.view.now if self.view else noted.now, row.captured_lsn or Lsn(0)
+        captured = UNKNOWN
+        if self.view is not None:
+            captured = capture_lag(self.view, row, noted, _is_well(runs.get("capture")), self.oldest)
+        behind = {oid: each.lag(end, now) for oid, each in waiting.items()}
+        delivered, total = behind.get(None, NONE), waiting.get(None)
+        capture = _part(runs.get("capture"), captured, row.capture_error, supervised=watched)
+        delivery = _part(runs.get("delivery"), delivered, row.delivery_error, supervised=watched)
+        slot = self.view.slots.get(row.slot) if self.view else None
+        tables = self.state.tables(name)
+        lag = captured.then(delivered) if any(map(_followed, tables)) else UNKNOWN
+        return GroupStatus(
+            name=name,
+            lake=lake,
+            state=next(state for state in _WORST_FIRST if state in (capture.state, delivery.state)),
+            lag_bytes=lag.bytes,
+            lag_seconds=lag.seconds,
+            slot=row.slot,
+            slot_active=slot.active if slot else None,
+            wal_status=slot.wal_status if slot else None,
+            wal_bytes=slot.wal_bytes if slot else None,
+            captured_lsn=_text(row.captured_lsn),
+            delivered_lsn=_text(row.delivered_lsn),
+            delivered_at=row.delivered_at,
+            snapshot_id=row.snapshot_id,
+            schema_changes="catalog" if row.ddl_lsn is None else "event triggers",
+            staged_segments=total.segments if total else 0,
+            staged_rows=total.rows if total else 0,
+            capture=capture,
+            delivery=delivery,
+            error=row.error,
+            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE))) for each in tables),
+        )
+
+
+def _is_well(process: Process | None) -> bool:
+    return process is not None and process.running and (process.heartbeat_seconds or 0.0) <= STALE_SECONDS
+
+
+def _followed(row: TableRow) -> bool:
+    return row.position is not None and row.state != "PAUSED"
+
+
+def _part(process: Process | None, lag: Lag, error: str | None, *, supervised: bool) -> PartStatus:
+    state: RunState = "STARTING" if supervised and error is None else "STOPPED"
+    if process is None:
+        return PartStatus(state=state, lag_bytes=lag.bytes, lag_seconds=lag.seconds, error=error)
+    return PartStatus(
+        state="RUNNING" if process.running else state,
+        host=process.host,
+        pid=process.pid,
+        started_at=process.started_at,
+        stopped_at=process.stopped_at,
+        heartbeat_seconds=process.heartbeat_seconds,
+        lag_bytes=lag.bytes,
+        lag_seconds=lag.seconds,
+        error=error,
+    )
+
+
+def _table(row: TableRow, lake: str, lag: Lag) -> TableStatus:
+    lag = lag if _followed(row) else UNKNOWN
+    return TableStatus(
+        group=row.group,
+        table=str(row.source),
+        lake=lake,
+        lake_table=str(row.lake),
+        state=row.state,
+        rows=row.copied_rows + row.inserted - row.deleted,
+        inserted=row.inserted,
+        updated=row.updated,
+        deleted=row.deleted,
+        copied_rows=row.copied_rows,
+        copy_total=row.copy_total,
+        position=_text(row.position),
+        lag_bytes=lag.bytes,
+        lag_seconds=lag.seconds,
+        mode=row.options.mode,
+        quarantined=row.quarantined,
+        resync=row.resync,
+        error=row.error,
+        retry_at=row.retry_at,
+    )
+
+
+def _text(lsn: Lsn | None) -> str | None:
+    return None if lsn is None else str(lsn)

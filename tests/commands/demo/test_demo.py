@@ -1,0 +1,161 @@
+"""The demo's folder, its mirror process, and the lines it tells people to type."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import duckdb
+import pytest
+
+from headwater.commands.demo.folder import claimed, write_config
+from headwater.commands.demo.mirror import Mirror, headwater
+from headwater.commands.demo.show import duckdb_lines
+from headwater.commands.demo.watch import Watch
+from headwater.commands.demo.workload import TABLES, create
+from headwater.commands.demo.writer import Writer
+from headwater.config import Config, unsupported
+from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.url import SqliteUrl
+from headwater.errors import CheckFailed, ConfigError
+
+
+def test_a_new_folder_and_the_demos_own_can_be_claimed(tmp_path: Path) -> None:
+    for _ in range(2):
+        with claimed(tmp_path / "new" / "shop") as home:
+            assert home == tmp_path / "new" / "shop"
+            (home / "something").write_text("x")
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ConfigError, match="not a folder of this demo"), claimed(tmp_path):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_path_that_the_embedded_server_cannot_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a path with a space"), claimed(tmp_path / "a b"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(ConfigError, match="another demo is running"), claimed(tmp_path):
+        pass
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot use the folder"), claimed(tmp_path / "file"):
+        pass
+
+
+def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path) -> None:
+    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b")
+    config = Config.load(path, {})
+    assert unsupported(config) == []
+    assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
+    assert config.source == "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b"
+    assert config.log == str(tmp_path / "log")
+
+
+def _look_for_ever(mirror: Mirror) -> None:
+    while True:
+        mirror.look()
+        time.sleep(0.1)
+
+
+def test_a_mirror_that_cannot_work_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
+    path = tmp_path / "headwater.yaml"
+    path.write_text("sorce: x\n")
+    mirror = Mirror(path)
+    with pytest.raises(CheckFailed, match="the mirror ended with 2"):
+        _look_for_ever(mirror)
+    mirror.stop()
+    assert not (tmp_path / "mirror.pid").exists()
+
+
+def test_a_mirror_left_over_from_a_killed_demo_is_ended_first(tmp_path: Path) -> None:
+    path = tmp_path / "headwater.yaml"
+    path.write_text("sorce: x\n")
+    program = "import time; print(flush=True); time.sleep(60)"
+    left = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    assert left.stdout is not None
+    with left.stdout as started:
+        started.readline()
+    (tmp_path / "mirror.pid").write_text(str(left.pid))
+    Mirror(path).stop()
+    assert left.wait(10) == -15
+
+
+def test_a_process_that_merely_got_the_number_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "headwater.yaml"
+    path.write_text("sorce: x\n")
+    (tmp_path / "mirror.pid").write_text(str(os.getpid()))
+    Mirror(path).stop()  # we are still here
+
+
+def test_the_watch_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
+    create(database)
+    config = Config.load(write_config(tmp_path, database), {})
+    stop = Event()
+    with Writer(database, stop, rate=500) as writer:
+        watch = Watch(config, writer.tally)
+        stop.wait(0.5)
+        look, frame = watch.frame("starting")
+        writer.finish()
+        before = watch.source_lsn()
+        writer.one_more()
+        assert watch.source_lsn() > before
+        assert not watch.delivers(look)
+        watch.close()
+    assert not look.covers(before)
+    assert frame.written > 0
+    assert frame.snapshot is None
+    assert [(each.table, each.state) for each in frame.tables] == [(table, "PENDING") for table in TABLES]
+    assert frame.tables[0].source_rows >= 500
+
+
+def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
+    home = tmp_path / "it's here"
+    home.mkdir()
+    with connect() as con:
+        attach(con, SqliteUrl(f"{home}/lake.sqlite"), "lake", data_path=str(home / "lake"))
+        con.execute("CREATE SCHEMA lake.public")
+        con.execute("CREATE TABLE lake.public.orders AS SELECT 'paid' AS status, 7.5::DECIMAL(12,2) AS total")
+    with duckdb.connect() as plain:
+        answers = [plain.sql(line) for line in duckdb_lines(home)]
+        assert answers[-2].fetchall() == [("paid", 1, 7.5)]
+        assert len(answers[-1]) > 0
+
+
+def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
+    path = write_config(tmp_path, "postgresql://nobody@/shop?host=/nowhere")
+    run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
+    assert run.returncode == 3  # there is no lake yet
+    assert "cannot open lake 'main'" in run.stderr
+
+
+@pytest.mark.long
+def test_the_demo_mirrors_verifies_and_goes_on_in_its_folder_even_after_a_kill(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "demo", "--dir", str(tmp_path / "shop")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        until((tmp_path / "shop" / "lake.sqlite").exists, 120)
+        killed.kill()
+    for _ in range(2):
+        done = subprocess.run([*command, "--seconds", "5"], capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "verify: OK" in done.stdout
+
+
+def until(ready: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.captured_group import Group, execute
+
+from headwater.change import TableName
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
+from headwater.postgres.connect import connect
+from headwater.source.check import problems
+from headwater.source.checktable import TableWish
+from headwater.source.database import slot_of
+from headwater.state import GroupRow
+from headwater.testing.postgres import EmbeddedPostgres
+
+OR_NEVER = " or `append_only: true` in the config, if its rows never change"
+
+
+def found(url: str, *tables: str, known: Callable[[], dict[str, GroupRow]] = dict) -> list[HeadwaterError]:
+    return problems(url, {"shop": [TableWish(TableName.parse(table)) for table in tables]}, known)
+
+
+def wished(url: str, **wish: Any) -> list[tuple[str, str]]:
+    return [
+        (each.message, each.hint) for each in problems(url, {"shop": [TableWish(TableName("public", "t"), **wish)]})
+    ]
+
+
+def known(group: Group) -> Callable[[], dict[str, GroupRow]]:
+    return lambda: {row.name: row for row in group.state.groups()}
+
+
+def test_a_good_source_has_no_problems_before_and_after_it_is_prepared(group: Group) -> None:
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    assert found(group.url, "orders") == []
+    group.prepare("orders")
+    assert found(group.url, "orders", known=known(group)) == []
+    with group.capturing():
+        assert found(group.url, "orders", known=known(group)) == []
+
+
+def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Group) -> None:
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    group.prepare("orders")
+
+    def while_capture_goes_on() -> dict[str, GroupRow]:
+        rows = known(group)()
+        execute(group.url, "INSERT INTO orders VALUES (1)")
+        group.settle()
+        with connect(group.url) as connection:
+            while (slot := slot_of(connection, "headwater_shop")) and slot.confirmed_lsn == rows["shop"].captured_lsn:
+                time.sleep(0.01)
+        return rows
+
+    with group.capturing():
+        group.settle()
+        assert found(group.url, "orders", known=while_capture_goes_on) == []
+
+
+def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(group: Group) -> None:
+    execute(
+        group.url,
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "CREATE VIEW seen AS SELECT * FROM orders",
+        "CREATE TABLE keyless (id int)",
+        "CREATE TABLE late (id int PRIMARY KEY DEFERRABLE)",
+        "CREATE TABLE entire (id int PRIMARY KEY)",
+        "ALTER TABLE entire REPLICA IDENTITY FULL",
+        "CREATE TABLE nothing (id int PRIMARY KEY)",
+        "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+        "CREATE UNLOGGED TABLE light (id int PRIMARY KEY)",
+        "CREATE SCHEMA sales",
+        "CREATE TABLE sales.invoices (id int PRIMARY KEY)",
+    )
+    names = ("ordres", "seen", "keyless", "late", "entire", "nothing", "light", "invoices", "orders")
+    told = [(type(each), each.message, each.hint) for each in found(group.url, *names)]
+    assert told == [
+        (ConfigError, "there is no table 'public.ordres' in the source", "did you mean public.orders?"),
+        (ConfigError, "'public.seen' is a view", "name the table behind it instead"),
+        (
+            OperatorMustAct,
+            "table 'public.keyless' has no primary key: once it is published, PostgreSQL refuses to update or delete"
+            " its rows",
+            "ALTER TABLE public.keyless REPLICA IDENTITY FULL;" + OR_NEVER,
+        ),
+        (
+            OperatorMustAct,
+            "table 'public.late' has a deferrable primary key, which is no replica identity: once it is published,"
+            " PostgreSQL refuses to update or delete its rows",
+            "ALTER TABLE public.late REPLICA IDENTITY FULL;" + OR_NEVER,
+        ),
+        (
+            OperatorMustAct,
+            "table 'public.nothing' has replica identity NOTHING: once it is published, PostgreSQL refuses to update or"
+            " delete its rows",
+            "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;" + OR_NEVER,
+        ),
+        (
+            ConfigError,
+            "table 'public.light' is unlogged or temporary: the WAL has nothing of it",
+            "ALTER TABLE public.light SET LOGGED",
+        ),
+        (ConfigError, "there is no table 'public.invoices' in the source", "did you mean sales.invoices?"),
+    ]
+
+
+def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group: Group) -> None:
+    execute(
+        group.url,
+        "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+    )
+    assert wished(group.url) == [
+        (
+            "partition 'public.t1' of 'public.t' has another replica identity than its root",
+            "ALTER TABLE public.t1 REPLICA IDENTITY FULL;",
+        )
+    ]
+    execute(group.url, "ALTER TABLE t1 REPLICA IDENTITY FULL")
+    assert wished(group.url) == []
+
+
+def test_columns_that_the_config_names_are_checked(group: Group) -> None:
+    with psycopg.connect(group.url) as connection:
+        unsent = "VIRTUAL" if connection.info.server_version >= 180000 else "STORED"
+    execute(group.url, f"CREATE TABLE t (id int PRIMARY KEY, amount numeric, v int GENERATED ALWAYS AS (id) {unsent})")
+    assert wished(group.url, columns=("id", "amuont"), types={"amount": "decimal(20,4)"}) == [
+        ("table 'public.t' has no column 'amuont', which `columns` names", "did you mean 'amount'?")
+    ]
+    assert wished(group.url, exclude=("id", "v")) == [
+        ("table 'public.t': the columns of its key must be carried: id", "take them out of `exclude`")
+    ]
+    assert wished(group.url, columns=("amount",)) == [
+        ("table 'public.t': the columns of its key must be carried: id", "add them to `columns`")
+    ]
+    ((message, hint),) = wished(group.url, columns=("id", "v"))
+    assert "`columns` names 'v', a generated column that PostgreSQL does not send" in message
+    assert "virtual ones never" in hint
+    ((message, _),) = wished(group.url, types={"amount": "json"})
+    assert "table 'public.t': column 'amount' (numeric) cannot be 'json' in the lake" in message
+    execute(group.url, "ALTER TABLE t REPLICA IDENTITY FULL")
+    ((message, _),) = wished(group.url, exclude=("amount",))
+    assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
+
+
+def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: Group) -> None:
+    execute(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
+    collide, reserved = wished(group.url)
+    assert collide == (
+        "table 'public.t': a lake does not tell the columns 'Sum' and 'sum' apart",
+        "rename one of them, or leave it out with `exclude: [sum]`",
+    )
+    assert reserved == (
+        "table 'public.t': 'ROWID' is a column name that the lake keeps for itself",
+        "rename the column, or leave it out with `exclude: [ROWID]`",
+    )
+    assert wished(group.url, exclude=("sum", "ROWID")) == []
+    ((message, _),) = wished(group.url, exclude=("sum", "ROWID"), mode="history")
+    assert message == "table 'public.t': '_op' is a column name that the lake needs for the history"
+
+
+def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
+    wanted = {
+        "shop": [TableWish(TableName("public", "orders")), TableWish(TableName("public", "nothing"))],
+        "other": [TableWish(TableName("public", "keyless"))],
+    }
+    told = [each.message for each in problems(group.url, wanted)]
+    assert [message.split(":")[0] for message in told] == [
+        "there is no table 'public.nothing' in the source",
+        "table 'public.keyless' has no primary key",
+    ]
+
+
+def test_a_mirrored_table_that_was_renamed_replaced_or_dropped_is_its_own_matter(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    with psycopg.connect(group.url) as connection:
+        (oid,) = connection.execute("SELECT 't'::regclass::oid::bigint").fetchone() or (0,)
+    execute(group.url, "ALTER TABLE t RENAME TO u")
+    assert wished(group.url, oid=oid) == []
+    assert caplog.text == ""
+    execute(group.url, "CREATE TABLE t (id int PRIMARY KEY)")
+    assert wished(group.url, oid=oid) == []
+    assert "table 'public.t' is another table now" in caplog.text
+    assert "in place of the old mirror" in caplog.text
+    assert wished(group.url, oid=oid, replaced="stop") == []
+    assert "the one that is mirrored is called 'public.u' now, and `replaced` is `stop`" in caplog.text
+    execute(group.url, "DROP TABLE t", "CREATE TABLE t (id int)")
+    assert wished(group.url, oid=oid) == []
+    assert "is called 'public.u' now; table 'public.t' has no primary key" in caplog.text
+    execute(group.url, "DROP TABLE u", "DROP TABLE t")
+    assert wished(group.url, oid=oid) == []
+    assert "table 'public.t' was dropped in the source" in caplog.text
+    ((message, _),) = wished(group.url)
+    assert "there is no table 'public.t'" in message
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable),
+        ("postgresql://u:topsecret@[bad", ConfigError),
+        ("postgresql://nobody@/postgres?host={socket}", ConfigError),
+        ("postgresql://postgres@/nothing?host={socket}", ConfigError),
+    ],
+)
+def test_a_source_that_cannot_be_opened_is_the_one_problem(url: str, kind: type, postgres: EmbeddedPostgres) -> None:
+    socket = psycopg.conninfo.conninfo_to_dict(postgres.url())["host"]
+    (problem,) = found(url.format(socket=socket), "orders")
+    assert type(problem) is kind
+    assert problem.hint
+    assert "topsecret" not in str(problem)
+
+
+@pytest.fixture
+def weak(group: Group) -> Iterator[str]:
+    """The source as a role that may do nothing."""
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE ROLE weak LOGIN")
+    yield group.url.replace("postgres@", "weak@")
+    execute(group.url, "DROP OWNED BY weak", "DROP ROLE weak")
+
+
+def test_every_missing_privilege_is_told(weak: str) -> None:
+    told = [each.message.split(" in database")[0] for each in found(weak, "orders")]
+    assert told == [
+        "role 'weak' may not replicate",
+        "role 'weak' may not create a publication",
+        "table 'public.orders' may not be read",
+        "table 'public.orders' belongs to another role, so it cannot be added to our publication",
+    ]
+
+
+def test_a_publication_of_another_role_that_lacks_a_table_is_told(group: Group, weak: str) -> None:
+    execute(group.url, "CREATE PUBLICATION headwater_shop")
+    told = [each.message for each in found(weak, "orders")]
+    assert "publication 'headwater_shop' belongs to another role and differs from the config in: public.orders" in told
+
+
+def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -> None:
+    execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    group.prepare("orders")
+    (strange,) = found(group.url, "orders")  # with no state at hand, that slot is nobody's
+    assert "was not made for group 'shop'" in strange.message
+    execute(group.url, "SELECT pg_logical_emit_message(true, 'x', 'x')")
+    execute(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
+    (moved,) = found(group.url, "orders", known=known(group))
+    assert "was moved" in moved.message
+    execute(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    (gone,) = found(group.url, "orders", known=known(group))
+    assert type(gone) is SlotLost
+    assert gone.exit_code == 4
+
+
+def test_another_cluster_is_told(group: Group) -> None:
+    group.prepare()
+    with group.state.transaction() as connection:
+        connection.execute("UPDATE headwater.groups SET source_id = '1/db'")
+    (problem,) = found(group.url, known=known(group))
+    assert "was captured from source '1/db'" in problem.message
+
+
+def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    url = own_postgres.url()
+    slots = ("a", "b")
+    execute(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
+    try:
+        (problem,) = found(url)
+        assert "has 0 free replication slots, 2 are needed (max_replication_slots 2)" in problem.message
+        group = Group.opened(url, tmp_path)
+        with pytest.raises(OperatorMustAct, match="no free replication slot for 'headwater_shop'"):
+            group.prepare()
+        group.state.close()
+    finally:
+        execute(url, *(f"SELECT pg_drop_replication_slot('{name}')" for name in slots), "DROP SCHEMA headwater CASCADE")
+
+
+def test_a_server_whose_wal_is_not_logical_is_told(own_postgres: EmbeddedPostgres) -> None:
+    execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = replica")
+    own_postgres.restart()
+    try:
+        (problem,) = found(own_postgres.url())
+        assert "has wal_level 'replica', not 'logical'" in problem.message
+        assert "restart" in problem.hint
+    finally:
+        execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = logical")
+        own_postgres.restart()
+
+
+def test_a_slot_whose_wal_was_thrown_away_is_lost(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    url = own_postgres.url()
+    execute(url, "CREATE TABLE orders (id int PRIMARY KEY)")
+    group = Group.opened(url, tmp_path)
+    group.prepare("orders")
+    execute(url, "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(3):
+            execute(url, "SELECT pg_switch_wal()", "CREATE TABLE x ()", "DROP TABLE x")
+        execute(url, "CHECKPOINT")
+        (problem,) = found(url, "orders", known=known(group))
+        assert type(problem) is SlotLost
+        with pytest.raises(SlotLost, match="has lost its WAL"):
+            group.prepare("orders")
+    finally:
+        group.state.close()
+        execute(url, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        execute(
+            url,
+            "SELECT pg_drop_replication_slot('headwater_shop')",
+            "DROP SCHEMA headwater CASCADE",
+            "DROP TABLE orders",
+        )
+        execute(url, "DROP PUBLICATION headwater_shop")

@@ -1,0 +1,56 @@
+"""Whose trouble an exception is, as an object and as the text of a traceback."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+
+import pyarrow as pa
+import pytest
+
+from headwater.errors import CannotFollow, HeadwaterError, OperatorMustAct, TableError, Unreachable
+from headwater.spark.faults import needed_by_all, raised, table_error
+
+OF_ALL = [
+    FileNotFoundError(2, "No such file"),
+    TimeoutError("s3"),
+    Unreachable("no answer", hint="wait"),
+    OperatorMustAct("no"),
+]
+OF_ONE = [
+    MemoryError(),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    pa.ArrowInvalid("offset overflow"),
+    pa.lib.ArrowCapacityError("more than 2 GB"),
+    AssertionError("two\nlines"),
+    KeyError("x"),
+]
+
+
+def thrown(error: Exception) -> str:
+    try:
+        raise error
+    except Exception:
+        return "An exception was thrown from the Python worker:\n" + traceback.format_exc()
+
+
+@pytest.mark.parametrize("error", OF_ALL, ids=repr)
+def test_what_all_tables_need_is_raised_again(error: Exception) -> None:
+    assert needed_by_all(thrown(error))
+    with pytest.raises(type(error)):
+        table_error(error)
+
+
+@pytest.mark.parametrize("error", OF_ONE, ids=repr)
+def test_what_a_row_can_cause_is_the_error_of_its_table(error: Exception) -> None:
+    assert not needed_by_all(thrown(error))
+    assert type(error).__name__ in raised(thrown(error))
+    told = table_error(error)
+    assert type(told) is TableError
+    assert type(error).__name__ in str(told)
+    assert "test_faults.py:" in str(told)
+
+
+@pytest.mark.parametrize("error", [TableError("its own"), CannotFollow("its own")])
+def test_a_table_error_is_what_it_is(error: HeadwaterError) -> None:
+    assert table_error(error) is error
