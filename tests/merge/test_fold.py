@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.merge.fold import UNCHANGED, Event, Folded, Key, Net, Row, apply, fold
+from headwater.merge.fold import UNCHANGED, Event, Folded, Key, NetChange, Row, apply, fold
 from headwater.merge.tuples import TEXT, Tuples, split
 from headwater.merge.tuples import UNCHANGED as UNCHANGED_CELL
 from headwater.testing.postgres import EmbeddedPostgres
@@ -78,24 +78,24 @@ def test_two_batches_mean_the_same_as_one(history: list[tuple[Any, ...]], cut: i
 def test_a_changed_key_is_a_delete_of_the_old_and_an_upsert_of_the_new() -> None:
     moved = Event("update", 9, (9, "a", UNCHANGED), old_key=1)
     assert fold([moved]).net == {
-        1: Net("delete", moved, existed=True),
-        9: Net("upsert", moved, existed=False, row=(9, "a", UNCHANGED), base=1),
+        1: NetChange("delete", moved, existed=True),
+        9: NetChange("upsert", moved, existed=False, row=(9, "a", UNCHANGED), base=1),
     }
 
 
 def test_an_old_key_equal_to_the_new_is_no_change_of_key() -> None:
     respelled = Event("update", 1, (1, "a", "b"), old_key=1)  # as 1.0 and 1.00 are in a numeric key
-    assert fold([respelled]).net == {1: Net("upsert", respelled, existed=True, row=(1, "a", "b"))}
+    assert fold([respelled]).net == {1: NetChange("upsert", respelled, existed=True, row=(1, "a", "b"))}
 
 
 def test_a_row_inserted_and_deleted_in_the_batch_was_never_in_the_lake() -> None:
     deleted = Event("delete", 1)
-    assert fold([Event("insert", 1, (1, "a", "b")), deleted]).net == {1: Net("delete", deleted, existed=False)}
+    assert fold([Event("insert", 1, (1, "a", "b")), deleted]).net == {1: NetChange("delete", deleted, existed=False)}
 
 
 def test_a_truncate_drops_what_came_before_it_and_says_so() -> None:
     events = [Event("insert", 1, (1, "a", "b")), Event("truncate"), Event("insert", 2, (2, "a", "b"))]
-    assert fold(events) == Folded({2: Net("upsert", events[2], existed=False, row=(2, "a", "b"))}, truncated=True)
+    assert fold(events) == Folded({2: NetChange("upsert", events[2], existed=False, row=(2, "a", "b"))}, truncated=True)
 
 
 @pytest.fixture(scope="module")

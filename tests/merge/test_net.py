@@ -19,7 +19,7 @@ from headwater.merge.net import (
     TRUNCATE,
     UPDATE,
     UPSERT,
-    Net,
+    NetChanges,
     fold_bag,
     fold_table,
     split_tables,
@@ -45,7 +45,7 @@ histories = st.lists(steps, max_size=60)
 class Change(NamedTuple):
     """A row of the shape that Spark moves."""
 
-    slot: int
+    bucket: int
     oid: int
     key: bytes
     lsn: int
@@ -123,8 +123,8 @@ def arrived(changes: list[Change], chance: Any, chunk: int) -> pa.Table:
     return pa.Table.from_batches(as_table(changes).to_batches(max_chunksize=chunk), CHANGE)
 
 
-def written(nets: list[Net]) -> dict[Key, Row]:
-    """The rows that these slots of one table write, looking into the lake as it was before."""
+def written(nets: list[NetChanges]) -> dict[Key, Row]:
+    """The rows that these buckets of one table write, looking into the lake as it was before."""
     lake = pa.table(
         {"key": pa.array(list(BEFORE), pa.binary())}
         | {name: [row[at] for row in BEFORE.values()] for at, name in enumerate(("id", "s", "b", "l"))}
@@ -141,8 +141,8 @@ def written(nets: list[Net]) -> dict[Key, Row]:
     return found
 
 
-def check(nets: list[Net], said: Folded, after: dict[Key, Row]) -> None:
-    """What the slots of one table found is what the specification says, and what the source has."""
+def check(nets: list[NetChanges], said: Folded, after: dict[Key, Row]) -> None:
+    """What the buckets of one table found is what the specification says, and what the source has."""
     assert apply(said, BEFORE) == after
     assert {net.truncated for net in nets} == {said.truncated}
     upserts = {key for key, each in said.net.items() if each.op == "upsert"}
@@ -169,15 +169,15 @@ def test_any_history_folds_to_what_the_specification_says(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps.map(lambda step: (step[0], 11, *step[2:])), max_size=25), st.integers(2, 4))
-def test_folded_in_several_slots_it_is_the_same_unless_it_is_told_that_it_is_not(
-    history: list[tuple[Any, ...]], slots: int
+def test_folded_in_several_buckets_it_is_the_same_unless_it_is_told_that_it_is_not(
+    history: list[tuple[Any, ...]], buckets: int
 ) -> None:
     source = Source(history)
-    dealt: list[list[Change]] = [[] for _ in range(slots)]
+    dealt: list[list[Change]] = [[] for _ in range(buckets)]
     for change in source.changes:
-        chosen = key_bucket(pa.array([change.key], pa.binary()), slots).tolist()
-        for slot in range(slots) if change.op == TRUNCATE else chosen:
-            dealt[slot].append(change)
+        chosen = key_bucket(pa.array([change.key], pa.binary()), buckets).tolist()
+        for bucket in range(buckets) if change.op == TRUNCATE else chosen:
+            dealt[bucket].append(change)
     nets = [fold_table(table) for each in dealt for _, table in split_tables(as_table(each))]
     if nets and not any(net.scattered for net in nets):
         check(nets, fold(source.events[11]), source.tables[11])
@@ -197,10 +197,10 @@ def test_folded_in_several_slots_it_is_the_same_unless_it_is_told_that_it_is_not
         ([("update", True), ("move", True), ("truncate", False)], False),
     ],
 )
-def test_the_table_is_needed_in_one_slot_only_if_a_row_with_holes_left_a_past_in_another(
+def test_the_table_is_needed_in_one_bucket_only_if_a_row_with_holes_left_a_past_in_another(
     history: list[Any], told: bool
 ) -> None:
-    """All of it happens to the row that has the highest id; every key has a slot of its own."""
+    """All of it happens to the row that has the highest id; every key has a bucket of its own."""
     source = Source([(op, 11, -1, -1, (alone, False), False) for op, alone in history])
     keys = {change.key for change in source.changes if change.op != TRUNCATE}
     nets = [
@@ -249,14 +249,14 @@ bag_steps = st.tuples(st.sampled_from("IIIUDDT"), st.sampled_from("abc"), st.sam
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(bag_steps, max_size=40), st.lists(st.sampled_from("abc"), max_size=6), st.integers(1, 3))
-def test_without_a_key_rows_are_counted(history: list[tuple[str, str, str]], before: list[str], slots: int) -> None:
+def test_without_a_key_rows_are_counted(history: list[tuple[str, str, str]], before: list[str], buckets: int) -> None:
     """As the lake does it: everything goes if it was truncated, else as many as were touched; then the new ones."""
     rows = Counter(before)
-    dealt: list[list[Change]] = [[] for _ in range(slots)]
+    dealt: list[list[Change]] = [[] for _ in range(buckets)]
 
     def tell(seq: int, op: int, row: str, late: bool = True) -> None:
-        slot = ord(row) % slots
-        dealt[slot].append(Change(0, 11, row.encode(), 100, seq * 2 + late, op, 5, f"{row} {seq}".encode()))
+        bucket = ord(row) % buckets
+        dealt[bucket].append(Change(0, 11, row.encode(), 100, seq * 2 + late, op, 5, f"{row} {seq}".encode()))
 
     for seq, (op, row, to) in enumerate(history):
         if op == "T":

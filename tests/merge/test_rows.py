@@ -246,7 +246,7 @@ def test_a_message_of_another_shape_is_refused(message: bytes, complaint: str) -
 
 
 @pytest.mark.parametrize(
-    ("version", "message", "complaint", "hopeless"),
+    ("version", "message", "complaint", "needs_recopy"),
     [
         (relation(ITEM), insert("a"), r"another key than before: 'id'", True),
         (relation(column("id", INT4, 0), ITEM), insert("1", "a"), r"which column was which", True),
@@ -255,11 +255,11 @@ def test_a_message_of_another_shape_is_refused(message: bytes, complaint: str) -
     ],
 )
 def test_a_change_whose_key_cannot_be_read_is_told(
-    version: Relation, message: bytes, complaint: str, hopeless: bool
+    version: Relation, message: bytes, complaint: str, needs_recopy: bool
 ) -> None:
     with pytest.raises(TableError, match=complaint) as refused:
         keyed(mirror(SHAPE), version, pa.array([message], pa.binary()))
-    assert isinstance(refused.value, CannotFollow) == hopeless
+    assert isinstance(refused.value, CannotFollow) == needs_recopy
 
 
 WIDE = relation(ID, ITEM, column("numbers", INT4S, 4), PRICE)

@@ -57,7 +57,7 @@ def deliver(m: Mirroring) -> Delivered:
     moving -= batch.mirrors.keys() - survived.tables  # they come up to the others later
     merged.failed.update(_clashes(m, plan, tables, moving - merged.failed.keys()))
     tables.failed.update(merged.failed)
-    tables.hopeless.update(merged.hopeless)
+    tables.needs_recopy.update(merged.needs_recopy)
     failpoints.hit("deliver.written")
     if merged.failed and 0 in merged.reports:
         # Values were settled in the quarantine for all tables at once: go again without those that failed.
@@ -90,7 +90,7 @@ class _Tables:
     behind: bool  # they come up to the others first
     upto: Lsn | None
     failed: dict[int, str]
-    hopeless: set[int] = field(default_factory=set)  # of the failed: those that only a new copy would help
+    needs_recopy: set[int] = field(default_factory=set)  # of the failed: those that only a new copy would help
     renamed: dict[int, tuple[TableName, TableName]] = field(default_factory=dict)  # in the source, and in the lake
 
     @property
@@ -175,7 +175,7 @@ def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: Batch, seen: Mappi
             plan.followed.pop(oid, None)
             tables.failed[oid] = str(error)
             if isinstance(error, CannotFollow):
-                tables.hopeless.add(oid)
+                tables.needs_recopy.add(oid)
     segments = tuple(merging.Segment(each.path, each.bytes, each.commit, each.aborted) for each in staged.segments)
     relations = {relation.id: relation for shape in seen.values() for relation in shape.versions}
     return merging.Batch(segments, mirrors, relations, staged.upto)
@@ -268,7 +268,7 @@ def _recorded(m: Mirroring, tables: _Tables, done: Delivered) -> Delivered:
             if oid in done.upto:
                 m.state.rename_table(m.group, oid, source=source, lake=lake)
     for oid, error in tables.failed.items():
-        (give_up if oid in tables.hopeless else fail)(m, tables.rows[oid], error)
+        (give_up if oid in tables.needs_recopy else fail)(m, tables.rows[oid], error)
     if done.position > Lsn(0):
         _moved_on(m, tables, done)
         foremost = max([*done.upto.values(), *(each.position for each in tables.everywhere.values())])

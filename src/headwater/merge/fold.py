@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
-__all__ = ["UNCHANGED", "Event", "Folded", "Net", "apply", "fold"]
+__all__ = ["UNCHANGED", "Event", "Folded", "NetChange", "apply", "fold"]
 
 Key = Hashable
 Row = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class NetChange:
     """The last operation on a key."""
 
     op: Literal["upsert", "delete"]
@@ -49,7 +49,7 @@ class Net:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    net: dict[Key, Net] = field(default_factory=dict)
+    net: dict[Key, NetChange] = field(default_factory=dict)
     truncated: bool = False  # every row from before the batch goes first
 
 
@@ -60,16 +60,16 @@ def fold(history: Iterable[Event]) -> Folded:
         if event.op == "truncate":
             folded = Folded(truncated=True)  # drops what came before it
         elif event.op == "insert":
-            _put(folded, event.key, Net("upsert", event, False, event.row))
+            _put(folded, event.key, NetChange("upsert", event, False, event.row))
         elif event.op == "delete":
-            _put(folded, event.key, Net("delete", event, True))
+            _put(folded, event.key, NetChange("delete", event, True))
         else:
             old = event.key if event.old_key is None else event.old_key
             row, base = _completed(event.row, folded.net.get(old), old)
             moved = old != event.key  # then it is a delete of the old and an upsert of the new, which was free
             if moved:
-                _put(folded, old, Net("delete", event, True))
-            _put(folded, event.key, Net("upsert", event, not moved, row, base))
+                _put(folded, old, NetChange("delete", event, True))
+            _put(folded, event.key, NetChange("upsert", event, not moved, row, base))
     return folded
 
 
@@ -82,12 +82,12 @@ def apply(folded: Folded, before: Mapping[Key, Row]) -> dict[Key, Row]:
     return after
 
 
-def _put(folded: Folded, key: Key, net: Net) -> None:
+def _put(folded: Folded, key: Key, net: NetChange) -> None:
     first = folded.net.get(key)
     folded.net[key] = replace(net, existed=first.existed) if first else net
 
 
-def _completed(row: Row, earlier: Net | None, key: Key) -> tuple[Row, Key]:
+def _completed(row: Row, earlier: NetChange | None, key: Key) -> tuple[Row, Key]:
     """Take UNCHANGED values from the row's earlier version in the batch, else say whose row before it has them."""
     row = _filled(row, earlier.row) if earlier else row
     base = earlier.base if earlier else key

@@ -1,4 +1,4 @@
-"""The fold on Arrow: what `fold.py` says in plain Python, done for a slot's worth of changes at once."""
+"""The fold on Arrow: what `fold.py` says in plain Python, done for a bucket's worth of changes at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "TRUNCATE",
     "UPDATE",
     "UPSERT",
-    "Net",
+    "NetChanges",
     "fold_bag",
     "fold_table",
     "split_tables",
@@ -29,7 +29,7 @@ INSERT, UPDATE, DELETE, TRUNCATE = (ord(op) for op in "IUDT")
 # The one row shape Spark sees, whatever the tables look like.
 CHANGE = pa.schema(
     [
-        pa.field("slot", pa.int32()),
+        pa.field("bucket", pa.int32()),
         pa.field("oid", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("lsn", pa.int64()),
@@ -59,13 +59,13 @@ UPSERT = pa.schema(
 )
 
 
-class Net(NamedTuple):
+class NetChanges(NamedTuple):
     """What a table's changes amount to, by key."""
 
     truncated: bool
     upserts: pa.Table  # of UPSERT
     touched: pa.Array  # keys whose row in the lake, if there is one, goes; as often as rows of a bag go
-    scattered: bool = False  # a row with holes moved to another slot, and some of its past is here
+    scattered: bool = False  # a row with holes moved to another bucket, and some of its past is here
 
 
 def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -79,7 +79,7 @@ def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield int(oids[first]), ordered.slice(first, last - first)
 
 
-def fold_table(changes: pa.Table) -> Net:
+def fold_table(changes: pa.Table) -> NetChanges:
     """One table's changes in commit order → its net change per key: the last operation wins."""
     truncated, changes = _after_truncate(changes)
     ops = changes["op"].to_numpy()
@@ -91,11 +91,11 @@ def fold_table(changes: pa.Table) -> Net:
     chains = None if pasts is None else [pasts.of[at] if holes[at] else None for at in kept.tolist()]
     upserts = _upserts(changes, kept, chains)
     touched = changes["key"].take(pa.array(first[existed])).combine_chunks()
-    return Net(truncated, upserts, touched, _scattered(changes, ops, holes, first))
+    return NetChanges(truncated, upserts, touched, _scattered(changes, ops, holes, first))
 
 
 def _scattered(changes: pa.Table, ops: np.ndarray, holes: np.ndarray, first: np.ndarray) -> bool:
-    """Whether a row with holes has left for another slot after something had been done to it here."""
+    """Whether a row with holes has left for another bucket after something had been done to it here."""
     left = np.setdiff1d(np.flatnonzero((ops == DELETE) & holes), first)
     if not len(left):
         return False
@@ -104,7 +104,7 @@ def _scattered(changes: pa.Table, ops: np.ndarray, holes: np.ndarray, first: np.
     return not pc.all(pc.fill_null(arrived, False)).as_py()
 
 
-def fold_bag(changes: pa.Table) -> Net:
+def fold_bag(changes: pa.Table) -> NetChanges:
     """The same for a table without a key, whose 'keys' are entire rows: how many of each come, how many go.
 
     The rows that come are the last that came: their values are the same, but of those that do not fit the text may not.
@@ -116,7 +116,7 @@ def fold_bag(changes: pa.Table) -> Net:
     count = int(codes.max(initial=-1)) + 1
     more = np.bincount(codes[came], minlength=count) - np.bincount(codes[went], minlength=count)
     coming, going = _last(codes, came, more), _last(codes, went, -more)
-    return Net(truncated, _upserts(changes, coming, None), changes["key"].take(pa.array(going)).combine_chunks())
+    return NetChanges(truncated, _upserts(changes, coming, None), changes["key"].take(pa.array(going)).combine_chunks())
 
 
 def _last(codes: np.ndarray, rows: np.ndarray, many: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The Spark plan of a batch: fold, locate, write. It is the same plan for one table and for a thousand.
 
-The rows Spark moves have a fixed shape (`net.CHANGE`), and a change's slot is a function of its table and key, so
+The rows Spark moves have a fixed shape (`net.CHANGE`), and a change's bucket is a function of its table and key, so
 all changes of a key meet in one task. The fold itself is done there, in Arrow: Spark's own `max_by` over binary
 values falls back to a sort aggregation that took twice as long as shuffle and Arrow together.
 Types are met at the two ends only: extracting the key, and decoding the rows that are left to write.
@@ -21,15 +21,15 @@ from headwater.merge.batch import Batch
 from headwater.merge.net import CHANGE
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
-from headwater.merge.spread import Size, slots_for, spread
-from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldSlot, Locate, Parse, WriteSlot
+from headwater.merge.spread import Size, buckets_for, spread
+from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldBucket, Locate, Parse, WriteBucket
 from headwater.spark import deal, on_tasks, spark_schema
 
 __all__ = ["Merged", "merge"]
 
 Bounds = tuple[int, int]
 Places = Callable[[Mapping[int, Bounds | None]], Sequence[Place]]
-Slots = dict[int, tuple[int, ...]]
+Buckets = dict[int, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -37,18 +37,18 @@ class Merged:
     """What the tasks did: the lake's own reports by table, and the tables that could not be done.
 
     Values that found no place are reported under the table's negative number; those of older batches that are settled
-    now under 0. `hopeless` are the failed tables that only a new copy would help.
+    now under 0. `needs_recopy` are the failed tables that only a new copy would help.
     """
 
     reports: dict[int, list[bytes]] = field(default_factory=dict)
     truncated: set[int] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)
-    hopeless: set[int] = field(default_factory=set)
+    needs_recopy: set[int] = field(default_factory=set)
 
     def fail(self, row: Row) -> None:
         self.failed.setdefault(row.oid, row.error)
-        if row.hopeless:
-            self.hopeless.add(row.oid)
+        if row.needs_recopy:
+            self.needs_recopy.add(row.oid)
 
 
 def merge(
@@ -102,35 +102,37 @@ class _Merge:
     def run(self, places: Places, quarantine: Sequence[Place]) -> None:
         cores = self.spark.sparkContext.defaultParallelism
         sizes = {oid: Size(mirror.rows, mirror.bytes) for oid, mirror in self.batch.mirrors.items()}
-        slots = slots_for(sizes.values(), cores)
-        placed = spread(sizes, slots)
-        folded = self._fold(slots, placed)
+        buckets = buckets_for(sizes.values(), cores)
+        placed = spread(sizes, buckets)
+        folded = self._fold(buckets, placed)
         scattered = {row.oid for row in folded if row.scattered}
         if scattered:  # rare: a row with values to be found elsewhere was given another key
             placed |= {oid: placed[oid][:1] for oid in scattered}
-            folded = self._fold(slots, placed)
+            folded = self._fold(buckets, placed)
         failpoints.hit("deliver.folded")
         self.merged.truncated = {row.oid for row in folded if row.truncated}
         for row in folded:
             if row.error is not None:
                 self.merged.fail(row)
-        self._write(folded, slots, placed, places, quarantine)
+        self._write(folded, buckets, placed, places, quarantine)
 
-    def _fold(self, slots: int, placed: Slots) -> list[Row]:
+    def _fold(self, buckets: int, placed: Buckets) -> list[Row]:
         parsed = on_tasks(self.spark, _units(self.spark, self.batch), Parse(self.batch, placed), CHANGE)
-        changes = parsed.repartitionById(slots, F.col("slot"))
-        return changes.mapInArrow(FoldSlot(self.batch, self.room, placed), spark_schema(FOLDED)).collect()
+        changes = parsed.repartitionById(buckets, F.col("bucket"))
+        return changes.mapInArrow(FoldBucket(self.batch, self.room, placed), spark_schema(FOLDED)).collect()
 
-    def _write(self, folded: list[Row], slots: int, placed: Slots, places: Places, quarantine: Sequence[Place]) -> None:
+    def _write(
+        self, folded: list[Row], buckets: int, placed: Buckets, places: Places, quarantine: Sequence[Place]
+    ) -> None:
         batch, merged = self.batch, self.merged
-        kept = tuple(Kept(row.slot, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed)
+        kept = tuple(Kept(row.bucket, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed)
         # A truncated table's files all go as they are: there is nothing to look for.
         searched = _bounds(row for row in folded if row.oid not in merged.truncated | merged.failed.keys())
         found = places(searched)
         bags = {oid for oid in searched if not batch.mirrors[oid].key}
         keyed = [(place, place.rows) for place in found if place.oid not in bags]
-        # Every slot must be woken to write, whether rows were found for it or not: the first unit sees to that.
-        searches: list[Any] = [range(slots), *deal(keyed, self.spark.sparkContext.defaultParallelism)]
+        # Every bucket must be woken to write, whether rows were found for it or not: the first unit sees to that.
+        searches: list[Any] = [range(buckets), *deal(keyed, self.spark.sparkContext.defaultParallelism)]
         searches += [tuple(place for place in found if place.oid == oid) for oid in bags]
         if quarantine:
             searches.append(
@@ -138,13 +140,13 @@ class _Merge:
             )
         based = frozenset(row.oid for row in folded if row.based)
         locate = Locate(batch, self.target, self.room, placed, kept, based)
-        located = on_tasks(self.spark, searches, locate, LOCATED).repartitionById(slots, F.col("slot"))
-        write = WriteSlot(batch, self.target, self.room, kept)
+        located = on_tasks(self.spark, searches, locate, LOCATED).repartitionById(buckets, F.col("bucket"))
+        write = WriteBucket(batch, self.target, self.room, kept)
         _collect(located.mapInArrow(write, spark_schema(WRITTEN)), merged)
 
 
 def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
-    """For each table with touched keys, the bounds over all its slots."""
+    """For each table with touched keys, the bounds over all its buckets."""
     found: dict[int, Bounds | None] = {}
     for row in folded:
         if row.touched:

@@ -24,9 +24,9 @@ _KEYS = pa.schema([pa.field("key", pa.binary())])
 
 
 class Kept(NamedTuple):
-    """Where one table's share of one slot lies: `part` counts the record batches of the slot's two files."""
+    """Where one table's share of one bucket lies: `part` counts the record batches of the bucket's two files."""
 
-    slot: int
+    bucket: int
     oid: int
     name: str
     part: int
@@ -55,7 +55,7 @@ class Scratch:
         filesystem(root).delete_dir_contents(inside(root), missing_dir_ok=True)
 
     def keep(self, nets: Sequence[tuple[pa.RecordBatch, pa.Array]]) -> str:
-        """Write the upserts and touched keys of a slot's tables; return the name under which they are found again."""
+        """Write the upserts and touched keys of a bucket's tables; return the name under which they are found again."""
         name = uuid.uuid4().hex  # a task that Spark tries again must not meet its first attempt
         if nets:
             self._write(f"{name}.net", [upserts for upserts, _ in nets])

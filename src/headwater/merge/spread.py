@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-__all__ = ["Size", "slots_for", "spread"]
+__all__ = ["Size", "buckets_for", "spread"]
 
-ROWS_PER_SLOT = 250_000  # what a worker folds in memory at once
-BYTES_PER_SLOT = 128 << 20
-TABLES_PER_SLOT = 8  # of a small batch: a table costs some milliseconds, another task some tens of them
+ROWS_PER_BUCKET = 250_000  # what a worker folds in memory at once
+BYTES_PER_BUCKET = 128 << 20
+TABLES_PER_BUCKET = 8  # of a small batch: a table costs some milliseconds, another task some tens of them
 SPLIT_FROM = 20_000  # a smaller table is not worth two files
 
 
@@ -22,35 +22,35 @@ class Size(NamedTuple):
 
     @property
     def small(self) -> bool:
-        return self.rows < SPLIT_FROM and self.bytes < BYTES_PER_SLOT
+        return self.rows < SPLIT_FROM and self.bytes < BYTES_PER_BUCKET
 
     @property
     def weight(self) -> int:
-        """What it takes of a slot, in rows or in bytes, whichever is more; whole numbers add up in any order."""
-        return max(self.rows * BYTES_PER_SLOT, self.bytes * ROWS_PER_SLOT)
+        """What it takes of a bucket, in rows or in bytes, whichever is more; whole numbers add up in any order."""
+        return max(self.rows * BYTES_PER_BUCKET, self.bytes * ROWS_PER_BUCKET)
 
 
-def slots_for(sizes: Collection[Size], cores: int) -> int:
+def buckets_for(sizes: Collection[Size], cores: int) -> int:
     """How many tasks a batch is folded in: all cores if it is worth it, more if memory asks for it."""
     total = Size(sum(each.rows for each in sizes), sum(each.bytes for each in sizes))
     if total.small:
-        return min(cores, -(-len(sizes) // TABLES_PER_SLOT))
-    rounds = max(-(-total.rows // (ROWS_PER_SLOT * cores)), -(-total.bytes // (BYTES_PER_SLOT * cores)), 1)
+        return min(cores, -(-len(sizes) // TABLES_PER_BUCKET))
+    rounds = max(-(-total.rows // (ROWS_PER_BUCKET * cores)), -(-total.bytes // (BYTES_PER_BUCKET * cores)), 1)
     return cores * rounds
 
 
-def spread(sizes: Mapping[int, Size], slots: int) -> dict[int, tuple[int, ...]]:
-    """Give each table one slot, or several if it is large: the key's bucket then chooses among them.
+def spread(sizes: Mapping[int, Size], buckets: int) -> dict[int, tuple[int, ...]]:
+    """Give each table one bucket, or several if it is large: the key's bucket then chooses among them.
 
-    Largest first onto the least loaded slot; a table's slots are always different ones.
+    Largest first onto the least loaded bucket; a table's buckets are always different ones.
     """
-    load = [(0, slot) for slot in range(slots)]
-    share = max(sum(each.weight for each in sizes.values()) // slots, 1)
+    load = [(0, bucket) for bucket in range(buckets)]
+    share = max(sum(each.weight for each in sizes.values()) // buckets, 1)
     placed: dict[int, tuple[int, ...]] = {}
     for table, size in sorted(sizes.items(), key=lambda item: (-item[1].weight, item[0])):
-        pieces = 1 if size.small else min(slots, max(1, round(size.weight / share)))
+        pieces = 1 if size.small else min(buckets, max(1, round(size.weight / share)))
         taken = [heapq.heappop(load) for _ in range(pieces)]
-        for weight, slot in taken:
-            heapq.heappush(load, (weight + size.weight // pieces, slot))
-        placed[table] = tuple(slot for _, slot in taken)
+        for weight, bucket in taken:
+            heapq.heappush(load, (weight + size.weight // pieces, bucket))
+        placed[table] = tuple(bucket for _, bucket in taken)
     return placed

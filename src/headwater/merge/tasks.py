@@ -21,20 +21,20 @@ from headwater.merge.batch import Batch, Mirror, Segment
 from headwater.merge.history import history_rows
 from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes
 from headwater.merge.keyset import KeySet
-from headwater.merge.net import CHANGE, TRUNCATE, Net, fold_bag, fold_table, split_tables
+from headwater.merge.net import CHANGE, TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
 from headwater.merge.resolve import Resolve
 from headwater.merge.rows import Typed, keyed, typed_rows
 from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.merge.staged import staged
 from headwater.spark.faults import table_error
 
-__all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldSlot", "Locate", "Parse", "WriteSlot"]
+__all__ = ["FOLDED", "LOCATED", "WRITTEN", "Append", "FoldBucket", "Locate", "Parse", "WriteBucket"]
 
 APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
 
 FOLDED = pa.schema(
     [
-        ("slot", pa.int32()),
+        ("bucket", pa.int32()),
         ("oid", pa.int64()),
         ("name", pa.string()),
         ("part", pa.int32()),
@@ -43,14 +43,14 @@ FOLDED = pa.schema(
         ("high", pa.int64()),
         ("truncated", pa.bool_()),
         ("based", pa.bool_()),  # some rows need values of those they replace
-        ("scattered", pa.bool_()),  # all of the table is needed in one slot
+        ("scattered", pa.bool_()),  # all of the table is needed in one bucket
         ("error", pa.string()),
-        ("hopeless", pa.bool_()),  # only a new copy would help
+        ("needs_recopy", pa.bool_()),  # only a new copy would help
     ]
 )
 LOCATED = pa.schema(
     [
-        ("slot", pa.int32()),
+        ("bucket", pa.int32()),
         ("oid", pa.int64()),
         ("key", pa.binary()),
         ("row_id", pa.int64()),
@@ -59,14 +59,16 @@ LOCATED = pa.schema(
         ("error", pa.string()),  # what keeps the table from going on
     ]
 )
-WRITTEN = pa.schema([("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string()), ("hopeless", pa.bool_())])
+WRITTEN = pa.schema(
+    [("oid", pa.int64()), ("report", pa.binary()), ("error", pa.string()), ("needs_recopy", pa.bool_())]
+)
 
-_ERROR_OP, _HOPELESS_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
+_ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Segments → changes with their keys, each in the slot that folds its key."""
+    """Segments → changes with their keys, each in the bucket that folds its key."""
 
     batch: Batch
     placed: Mapping[int, tuple[int, ...]]
@@ -76,7 +78,7 @@ class Parse:
             try:
                 yield from self._parsed(mirror, relation, rows)
             except Exception as error:  # of this table alone, or raised again
-                op = _HOPELESS_OP if isinstance(error, CannotFollow) else _ERROR_OP
+                op = _RECOPY_OP if isinstance(error, CannotFollow) else _ERROR_OP
                 yield self._everywhere(mirror, relation, rows.slice(0, 1), op, str(table_error(error)).encode())
 
     def _parsed(self, mirror: Mirror, relation: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -87,10 +89,10 @@ class Parse:
             rows = rows.filter(pa.array(ops != TRUNCATE))
         messages = rows["message"].combine_chunks()
         changes = keyed(mirror, self.batch.relations[relation], messages)
-        slots = np.array(self.placed[mirror.oid], np.int32)
+        buckets = np.array(self.placed[mirror.oid], np.int32)
         bare = pa.array(np.where(changes.late, changes.rows, -1))  # a delete needs no more than its key
         yield _changes(
-            slot=slots[key_bucket(changes.key, len(slots))],
+            bucket=buckets[key_bucket(changes.key, len(buckets))],
             oid=np.full(len(changes.rows), mirror.oid),
             key=changes.key,
             lsn=rows["commit_lsn"].to_numpy()[changes.rows],
@@ -103,19 +105,19 @@ class Parse:
         )
 
     def _everywhere(self, mirror: Mirror, relation: int, row: pa.Table, op: int, message: bytes) -> pa.RecordBatch:
-        """What concerns the whole table is told in each of its slots."""
-        slots = self.placed[mirror.oid]
+        """What concerns the whole table is told in each of its buckets."""
+        buckets = self.placed[mirror.oid]
         return _changes(
-            slot=np.array(slots, np.int32),
-            oid=np.full(len(slots), mirror.oid),
-            key=pa.array([b""] * len(slots), pa.binary()),
-            lsn=np.repeat(row["commit_lsn"].to_numpy(), len(slots)),
-            seq=np.repeat(row["seq"].to_numpy(), len(slots)) * 2,
-            op=np.full(len(slots), op, np.int32),
-            relation=np.full(len(slots), relation),
-            message=pa.array([message] * len(slots), pa.binary()),
-            holes=np.zeros(len(slots), bool),
-            origin=pa.nulls(len(slots), pa.binary()),
+            bucket=np.array(buckets, np.int32),
+            oid=np.full(len(buckets), mirror.oid),
+            key=pa.array([b""] * len(buckets), pa.binary()),
+            lsn=np.repeat(row["commit_lsn"].to_numpy(), len(buckets)),
+            seq=np.repeat(row["seq"].to_numpy(), len(buckets)) * 2,
+            op=np.full(len(buckets), op, np.int32),
+            relation=np.full(len(buckets), relation),
+            message=pa.array([message] * len(buckets), pa.binary()),
+            holes=np.zeros(len(buckets), bool),
+            origin=pa.nulls(len(buckets), pa.binary()),
         )
 
 
@@ -124,8 +126,8 @@ def _changes(**columns: pa.Array | np.ndarray) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldSlot:
-    """A slot's changes → the net change per key, left in the scratch folder; tells what is there."""
+class FoldBucket:
+    """A bucket's changes → the net change per key, left in the scratch folder; tells what is there."""
 
     batch: Batch
     room: Scratch
@@ -135,25 +137,25 @@ class FoldSlot:
         changes = pa.Table.from_batches(batches, CHANGE)
         if changes.num_rows == 0:
             return
-        slot = changes["slot"][0].as_py()
+        bucket = changes["bucket"][0].as_py()
         nets: list[tuple[pa.RecordBatch, pa.Array]] = []
         told: list[dict[str, object]] = []
         for oid, table in split_tables(changes):
-            told.append({"slot": slot, "oid": oid, "part": len(nets), "touched": 0, "truncated": False})
-            errors = table.filter(pc.is_in(table["op"], pa.array([_ERROR_OP, _HOPELESS_OP], pa.int32())))
+            told.append({"bucket": bucket, "oid": oid, "part": len(nets), "touched": 0, "truncated": False})
+            errors = table.filter(pc.is_in(table["op"], pa.array([_ERROR_OP, _RECOPY_OP], pa.int32())))
             if errors.num_rows:
-                hopeless = errors["op"][0].as_py() == _HOPELESS_OP
-                told[-1] |= {"error": errors["message"][0].as_py().decode(), "hopeless": hopeless}
+                needs_recopy = errors["op"][0].as_py() == _RECOPY_OP
+                told[-1] |= {"error": errors["message"][0].as_py().decode(), "needs_recopy": needs_recopy}
                 continue
             try:
                 net = self._folded(self.batch.mirrors[oid], table, told[-1])
                 nets.append((one_batch(net.upserts), net.touched))
             except Exception as error:
-                told[-1] |= {"error": str(table_error(error)), "hopeless": False}
+                told[-1] |= {"error": str(table_error(error)), "needs_recopy": False}
         name = self.room.keep(nets)
         yield pa.RecordBatch.from_pylist([each | {"name": name} for each in told], schema=FOLDED)
 
-    def _folded(self, mirror: Mirror, changes: pa.Table, told: dict[str, object]) -> Net:
+    def _folded(self, mirror: Mirror, changes: pa.Table, told: dict[str, object]) -> NetChanges:
         net = fold_table(changes) if mirror.key else fold_bag(changes)
         bounds = leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None
         told |= {
@@ -171,7 +173,7 @@ class FoldSlot:
 class Locate:
     """Lake files → where the touched keys' rows are; those rows are taken out on the way.
 
-    A unit is a tuple of files to search or, once, the range of all slots: each is sent a row so that it wakes; and
+    A unit is a tuple of files to search or, once, the range of all buckets: each is sent a row so that it wakes; and
     once, if there is one, the quarantine.
     All files of a table without a key are in one unit: as many rows go as were deleted, whichever they are.
     """
@@ -209,29 +211,29 @@ class Locate:
             hits = wanted.keys.among(here)
             positions.append(at[hits] + first)
             keys.append(here.take(pa.array(hits)))
-        slots = np.array(self.placed[place.oid], np.int32)
+        buckets = np.array(self.placed[place.oid], np.int32)
         at, found = np.concatenate(positions), pa.concat_arrays(keys)
         if wanted.left is not None:
             at, found = wanted.take(at, found, self.target.gone(place))
         taken = self.target.take_out(place, pa.array(at))
         if taken is None:
             return
-        yield _located(slots[:1], place.oid, report=taken.report)  # first: what fails after it knows what to delete
+        yield _located(buckets[:1], place.oid, report=taken.report)  # first: what fails after it knows what to delete
         at, found = at[taken.alive.to_numpy(zero_copy_only=False)], found.filter(taken.alive)
         if wanted.left is None:
-            yield _located(slots[key_bucket(found, len(slots))], place.oid, found, taken.row_ids)
+            yield _located(buckets[key_bucket(found, len(buckets))], place.oid, found, taken.row_ids)
         if wanted.bases is not None:
-            yield from self._kept_values(place, at, found, wanted.bases, slots)
+            yield from self._kept_values(place, at, found, wanted.bases, buckets)
 
     def _kept_values(
-        self, place: Place, at: np.ndarray, found: pa.Array, bases: pa.Array, slots: np.ndarray
+        self, place: Place, at: np.ndarray, found: pa.Array, bases: pa.Array, buckets: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
-        """Rows that others take values from: every slot of the table is told where they lie."""
+        """Rows that others take values from: every bucket of the table is told where they lie."""
         needed = pc.is_in(found, value_set=bases)
         if pc.any(needed).as_py():
             rows = self.target.rows(place, pa.array(at).filter(needed))
             name = self.room.keep_rows(rows.append_column("key", found.filter(needed).cast(pa.binary())))
-            yield _located(slots, place.oid, rows=name)
+            yield _located(buckets, place.oid, rows=name)
 
     def _wanted(self, oid: int) -> _Wanted:
         mine = [each for each in self.kept if each.oid == oid]
@@ -282,7 +284,7 @@ class _Wanted:
 
 
 def _located(
-    slots: np.ndarray,
+    buckets: np.ndarray,
     oid: int,
     key: pa.Array | None = None,
     row_id: pa.Array | None = None,
@@ -291,20 +293,20 @@ def _located(
     error: str | None = None,
 ) -> pa.RecordBatch:
     columns = [
-        pa.array(slots, pa.int32()),
-        pa.array(np.full(len(slots), oid), pa.int64()),
-        pa.nulls(len(slots), pa.binary()) if key is None else key.cast(pa.binary()),
-        pa.nulls(len(slots), pa.int64()) if row_id is None else row_id,
-        pa.array([report] * len(slots), pa.binary()),
-        pa.array([rows] * len(slots), pa.string()),
-        pa.array([error] * len(slots), pa.string()),
+        pa.array(buckets, pa.int32()),
+        pa.array(np.full(len(buckets), oid), pa.int64()),
+        pa.nulls(len(buckets), pa.binary()) if key is None else key.cast(pa.binary()),
+        pa.nulls(len(buckets), pa.int64()) if row_id is None else row_id,
+        pa.array([report] * len(buckets), pa.binary()),
+        pa.array([rows] * len(buckets), pa.string()),
+        pa.array([error] * len(buckets), pa.string()),
     ]
     return pa.record_batch(columns, schema=LOCATED)
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSlot:
-    """A slot's net changes and the places of the rows they replace → data files."""
+class WriteBucket:
+    """A bucket's net changes and the places of the rows they replace → data files."""
 
     batch: Batch
     target: Target[Any]
@@ -319,14 +321,14 @@ class WriteSlot:
         yield pa.RecordBatch.from_pylist(failed.to_pylist(), schema=WRITTEN)
         context = TaskContext.get()
         assert context is not None
-        slot = context.partitionId()  # repartitionById: the partition is the slot
+        bucket = context.partitionId()  # repartitionById: the partition is the bucket
         older: defaultdict[int, list[str]] = defaultdict(list)
         for row in located.filter(pc.is_valid(located["rows"])).select(["oid", "rows"]).to_pylist():
             older[row["oid"]].append(row["rows"])
         found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
         oids = found["oid"].to_numpy()
         for kept in self.kept:
-            if kept.slot == slot and not pc.any(pc.equal(failed["oid"], kept.oid)).as_py():
+            if kept.bucket == bucket and not pc.any(pc.equal(failed["oid"], kept.oid)).as_py():
                 first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
                 yield from self._written(kept, found.slice(first, end - first), older[kept.oid])
 
@@ -442,5 +444,5 @@ def _written(oid: int, reports: Sequence[bytes]) -> pa.RecordBatch:
 
 
 def _failed(oid: int, error: TableError) -> pa.RecordBatch:
-    row = {"oid": oid, "error": str(error), "hopeless": isinstance(error, CannotFollow)}
+    row = {"oid": oid, "error": str(error), "needs_recopy": isinstance(error, CannotFollow)}
     return pa.RecordBatch.from_pylist([row], schema=WRITTEN)

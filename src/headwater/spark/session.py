@@ -123,6 +123,8 @@ def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
         yield from batches
 
     cores = spark.sparkContext.defaultParallelism
-    rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("slot"))
-    rows.mapInArrow(nothing, "slot int").repartitionById(cores, F.col("slot")).mapInArrow(nothing, "slot int").collect()
+    rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("bucket"))
+    rows.mapInArrow(nothing, "bucket int").repartitionById(cores, F.col("bucket")).mapInArrow(
+        nothing, "bucket int"
+    ).collect()
     logger.info("spark is warm", extra={"cores": cores})
