@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +23,14 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
+from headwater.sink.ducklake import DuckLakeSink
+from headwater.sink.ducklake.standing import DuckLakeStanding
 from headwater.source import triggers as ddl
 from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
-__all__ = ["LOOK_EVERY", "Mirror"]
+__all__ = ["LOOK_EVERY", "Mirror", "standings_of"]
 
 CONFIG = """
 source: {source}
@@ -219,6 +221,12 @@ class Mirror:
         self.source.close()
         if hasattr(self, "m"):
             self.m.state.close()
+
+
+def standings_of(m: flow.Mirroring) -> Mapping[int, DuckLakeStanding]:
+    """What the lake has, with DuckLake's own tables."""
+    assert isinstance(m.sink, DuckLakeSink)
+    return m.sink.standings()
 
 
 def _comparable(row: tuple[Any, ...]) -> str:

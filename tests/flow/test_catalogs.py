@@ -61,7 +61,7 @@ class Elsewhere(Mirror):
     def close(self) -> None:
         super().close()
         if hasattr(self, "m"):
-            self.m.sink._lake.close()
+            self.m.close()
 
 
 def drive(mirror: Mirror) -> None:

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.mirror import Mirror
+from tests.interrupted import Act, Interrupted
+from tests.mirror import Mirror, standings_of
 
 from headwater import flow
-from headwater.change import Lsn, TableName
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import NewTable
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
-from headwater.lake.counts import Counts
-from headwater.sink.ducklake import DuckLakeSink, NewMirror, Plan
+from headwater.sink.ducklake import DuckLakeSink
 from headwater.supervise.opening import open_group_lake, source_name
-
-Act = Callable[[], object]
-
-
-class Interrupted(DuckLakeSink):
-    """A sink to which something happens once, after the rows were found and the files written, before the commit."""
-
-    def __init__(self, lake: Lake, source: str, act: Act) -> None:
-        super().__init__(lake, source)
-        self._act = act
-
-    def commit(
-        self, plan: Plan, reports: Mapping[int, list[bytes]], truncated: set[int], upto: Mapping[int, Lsn]
-    ) -> tuple[int, dict[int, Counts]]:
-        self._act()
-        return super().commit(plan, reports, truncated, upto)
 
 
 @contextmanager
-def interrupted(mirror: Mirror, act: Act, kind: type[Interrupted] = Interrupted) -> Iterator[flow.Mirroring]:
+def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
+    """The mirror with a sink of its own, to which this happens before every commit."""
     group = mirror.m.state.group("g")
     assert group is not None
     with closing(open_group_lake(mirror.config, "g", {})) as lake:
-        yield replace(mirror.m, sink=kind(lake, source_name(group.source_id, "g"), act))
+        sink: Any = Interrupted(DuckLakeSink(lake, source_name(group.source_id, "g")), act)
+        yield replace(mirror.m, sink=sink)
 
 
 @pytest.fixture
@@ -223,7 +207,8 @@ def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: 
         attach(newcomer, parse_lake_url(orders.config.ducklakes["main"].catalog), "l")
         newcomer.execute("INSERT INTO l.public.orders VALUES (200, 'inlined by a user')")
         newcomer.execute("UPDATE l.public.orders SET item = 'a new version, inlined' WHERE id = 1")
-    table = next(each.table for each in orders.m.sink.standings().values() if each.table.name == "orders")
+    standings = standings_of(orders.m)
+    table = next(each.table for each in standings.values() if each.table.name == "orders")
     with closing(open_group_lake(orders.config, "g", {})) as lake:
         assert lake.inlined_rows([table.id]) == {table.id}
         orders.execute("UPDATE orders SET item = 'ours' WHERE id IN (1, 2)")
@@ -286,7 +271,7 @@ def test_a_table_altered_in_the_lake_is_brought_back_to_its_sources_shape(mirror
     mirror.sync()
     waiting = {row.source.name: row.resync for row in mirror.m.state.tables("g") if row.resync}
     assert waiting.keys() == {"t_gone", "t_id"}  # what could not be undone is copied again
-    assert "somebody has dropped a column" in (waiting["t_gone"] or "")
+    assert "another client has dropped a column" in (waiting["t_gone"] or "")
     assert "'id' became integer: int64 cannot be read as int32" in (waiting["t_id"] or "")
     assert flow.copy(mirror.m)
     mirror.sync()
@@ -308,22 +293,6 @@ def test_deletes_of_others_in_a_format_we_do_not_read_stop_their_table_alone(ord
     assert not [path for path in orders.files() - before if "/orders/" in path]  # what did not land is deleted
 
 
-class Late(Interrupted):
-    """The same for a first copy."""
-
-    def create(
-        self,
-        mirrors: Sequence[NewMirror],
-        new: NewTable | None,
-        reports: Mapping[int, list[bytes]],
-        at: Lsn,
-        moved: Mapping[int, TableName],
-        attempt: str,
-    ) -> tuple[int, dict[int, Counts]]:
-        self._act()
-        return super().create(mirrors, new, reports, at, moved, attempt)
-
-
 def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mirror) -> None:
     mirror.execute(
         *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("good", "viewed", "late")),
@@ -336,7 +305,7 @@ def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mi
     mirror.start(*(f"public.{name}" for name in ("good", "viewed", "late", "bad")), copy=False)
     mirror.ask("CREATE SCHEMA lake.public")
     mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
-    with interrupted(mirror, lambda: mirror.ask("CREATE VIEW lake.public.late AS SELECT 1"), Late) as m:
+    with interrupted(mirror, lambda: mirror.ask("CREATE VIEW lake.public.late AS SELECT 1")) as m:
         assert flow.copy(m) == {}  # planned again, and nobody is to blame
     assert mirror.files() == set()
     assert {name: state for name, (state, _) in states(mirror).items()} == {

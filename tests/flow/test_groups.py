@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.mirror import Mirror
+from tests.mirror import Mirror, standings_of
 from tests.proof.processes import command
 
 from headwater import flow
@@ -51,7 +51,7 @@ def rows(mirror: Mirror) -> dict[str, TableRow]:
 
 def start_over(mirror: Mirror) -> None:
     """As the next `run` does, with the old mirrors still in the lake."""
-    before = {oid: each.table.id for oid, each in mirror.m.sink.standings().items()}
+    before = {oid: each.table.id for oid, each in standings_of(mirror.m).items()}
     mirror.reopen()
     mirror.capture()
     assert flow.copy(mirror.m).keys() == before.keys()
@@ -59,7 +59,7 @@ def start_over(mirror: Mirror) -> None:
     mirror.settle()
     mirror.assert_equal("orders", "other")
     assert [each.ok for each in mirror.verify()] == [True, True]
-    now = {oid: each.table.id for oid, each in mirror.m.sink.standings().items()}
+    now = {oid: each.table.id for oid, each in standings_of(mirror.m).items()}
     assert now.keys() == before.keys()
     assert not set(now.values()) & set(before.values())
     assert mirror.ask("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'public'") == [(2,)]

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from tests.mirror import Mirror
 
 from headwater import flow
-from headwater.flow.isolate import Survived, surviving
-from headwater.spark import on_tasks
+from headwater.errors import Unreachable
+from headwater.spark import Survived, collected, on_tasks, surviving
 
 TABLES = ("a", "bad", "c", "d", "e")
 
@@ -93,7 +92,7 @@ def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession) ->
     def job(tables: frozenset[int]) -> str:
         tried.append(tables)
         if len(tried) == 1:
-            on_tasks(spark, [signal.SIGKILL], die, pa.schema([("x", pa.int64())])).collect()
+            collected(on_tasks(spark, [signal.SIGKILL], die, pa.schema([("x", pa.int64())])))
         return "done"
 
     assert surviving(spark, {1}, job) == Survived("done", frozenset({1}), {})
@@ -153,7 +152,7 @@ def test_what_all_tables_need_is_no_tables_fault(mirror: Mirror) -> None:
     mirror.captured()
     lake = mirror.folder / "lake"
     lake.rename(mirror.folder / "away")
-    with pytest.raises(PythonException, match="FileNotFoundError"):
+    with pytest.raises(Unreachable, match="FileNotFoundError"):
         flow.deliver(mirror.m)
     assert errored(mirror) == {}
     shutil.rmtree(lake, ignore_errors=True)

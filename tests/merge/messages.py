@@ -1,4 +1,4 @@
-"""pgoutput messages made by hand, and the shapes they are told under."""
+"""pgoutput messages made by hand, and the relations they are about."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from headwater.change import BaseType, Column, Identity, Lsn, Relation, TableName
-from headwater.merge.batch import Mirror, MirrorColumn
+from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.values.types import LakeType, lake_type
 
 __all__ = [

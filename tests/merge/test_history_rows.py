@@ -12,7 +12,7 @@ import pytest
 from headwater.change import Relation
 from headwater.lake import history
 from headwater.merge.history import history_rows
-from headwater.merge.rows import Typed
+from headwater.merge.reader import Typed
 from headwater.values.decode import Bad
 from tests.merge.messages import (
     INT4,

@@ -16,12 +16,15 @@ import pytest
 from headwater.change import Lsn, Relation
 from headwater.ducklake.model import Field, LiveFile, numbered
 from headwater.lake.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
+from headwater.lake.target import SETTLED
 from headwater.merge.batch import Batch
 from headwater.merge.keys import row_keys
 from headwater.merge.net import UPSERT
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch, one_batch
-from headwater.sink.target import DuckLakePlace, DuckLakeTarget, Landing, TakenOut, Wrote, read_report
+from headwater.merge.staged import StagedChanges
+from headwater.sink.ducklake.reports import TakenOut, Wrote, read_report
+from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, Landing
 from headwater.values.decode import Bad
 from tests.merge.messages import INT4, NUMERIC, OID, TEXT, TOAST, column, mirror, number, relation, update
 
@@ -40,7 +43,7 @@ class Quarantine:
         self.fields = numbered(tuple(Field(0, name, kind) for name, _, kind in FIELDS))
         key = tuple(field for name in KNOWN_BY for field in self.fields if field.name == name)
         self.path = f"{folder}/q/"
-        self.target = DuckLakeTarget({0: Landing(self.path, self.fields, key)}, snapshot=5, source="1/db/g")
+        self.target = DuckLakeTarget({}, Landing(self.path, self.fields, key), snapshot=5, source="1/db/g")
         self.room = Scratch(str(folder))
         self.places: list[DuckLakePlace] = []
 
@@ -51,13 +54,13 @@ class Quarantine:
              "value": f"value {len(self.places)}.{at}", "resolved_lsn": rest[0] if rest else None}
             for at, (oid, key, name, *rest) in enumerate(entries)
         ]  # fmt: skip
-        (report,) = self.target.write(0, [(pa.Table.from_pylist(rows, schema=SCHEMA), None)])
+        (report,) = self.target.write(SETTLED, [(pa.Table.from_pylist(rows, schema=SCHEMA), None)])
         wrote = read_report(report)
         assert isinstance(wrote, Wrote)
         dead = pa.array(gone, pa.int64()).to_numpy()
         live = LiveFile(len(self.places), 0, self.path + wrote.file.path, len(rows), 100, inlined_positions=dead)
         live = replace(live, inlined_snapshots=dead)
-        self.places.append(DuckLakePlace(0, live))
+        self.places.append(DuckLakePlace(None, live))
 
     def settle(
         self, touched: list[bytes], *upserts: dict[str, Any], shape: Relation = SHAPE, truncated: bool = False
@@ -65,7 +68,7 @@ class Quarantine:
         """What has changed after a batch, by value: row id, key, row_key, resolved_lsn."""
         table = pa.Table.from_pylist([{"relation": 1} | each for each in upserts], schema=UPSERT)
         name = self.room.keep([(one_batch(table), pa.array(touched, pa.binary()))])
-        batch = Batch((), {OID: mirror(shape)}, {1: shape}, Lsn(0x500))
+        batch = Batch(StagedChanges((), {1: shape}, Lsn(0x500)), {OID: mirror(shape)}, Lsn(0x500))
         settled = frozenset({OID} if truncated else ())
         run = Resolve(batch, self.target, self.room, (Kept(0, OID, name, 0),), settled, tuple(self.places))
         return dict(self._changed([read_report(each) for each in run()]))
@@ -121,7 +124,10 @@ def test_nothing_to_settle_touches_no_file(quarantine: Quarantine) -> None:
 
 def test_what_was_settled_before_does_not_have_the_batch_read_again(quarantine: Quarantine) -> None:
     quarantine.hold((OID, number(1), "price", "0/1"), (OTHER, number(1), "price"))
-    batch, nowhere = Batch((), {OID: mirror(SHAPE)}, {1: SHAPE}, Lsn(0x500)), Kept(0, OID, "no such file", 0)
+    batch, nowhere = (
+        Batch(StagedChanges((), {1: SHAPE}, Lsn(0x500)), {OID: mirror(SHAPE)}, Lsn(0x500)),
+        Kept(0, OID, "no such file", 0),
+    )
     run = Resolve(batch, quarantine.target, quarantine.room, (nowhere,), frozenset(), tuple(quarantine.places))
     assert list(run()) == []
 

@@ -11,7 +11,8 @@ import pytest
 from headwater.change import BaseType, Column, Relation
 from headwater.errors import CannotFollow, TableError
 from headwater.merge.net import UPSERT
-from headwater.merge.rows import Typed, first_told, keyed, typed_rows
+from headwater.merge.reader import Typed
+from headwater.merge.rows import first_value, keyed, typed_rows
 from headwater.merge.tuples import UNCHANGED
 from headwater.values.decode import Bad
 from tests.merge.messages import (
@@ -335,7 +336,7 @@ def test_a_hole_that_nothing_fills_needs_a_new_copy(lake: pa.Table | None) -> No
 def test_the_newest_message_that_tells_a_value_tells_it(chain: list[tuple[Relation, bytes]], value: Any) -> None:
     newest = relation(ID, column("item", TEXT, 2, "before"), *WIDE.columns[2:])
     lake = mirror(newest)
-    assert first_told(lake, lake.columns[1], chain) == value
+    assert first_value(lake, lake.columns[1], chain) == value
 
 
 def test_a_column_that_never_had_a_number_stops_the_table() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import pytest
 
 from headwater.change import Committed, Lsn
 from headwater.log.segment import SCHEMA, clustered, write
-from headwater.merge.batch import Batch, Segment
-from headwater.merge.staged import staged
+from headwater.merge.mirror import Mirror
+from headwater.merge.reader import Read
+from headwater.merge.staged import Segment, StagedChanges
 from tests.merge.messages import INT4, OID, column, insert, mirror, relation
 
 SHAPE = relation(column("id", INT4, 1))
@@ -42,16 +43,29 @@ def segment(folder: Path, *rows: Row) -> Segment:
     return Segment(str(path), path.stat().st_size)
 
 
-def batch(*, start: int = 0, upto: int = 1000, history: bool = False) -> Batch:
-    table = replace(mirror(WIDER, history=history), start=Lsn(start))
-    return Batch((), {OID: table}, {SHAPE.id: SHAPE, WIDER.id: WIDER}, Lsn(upto))
+@dataclass(frozen=True)
+class Reading:
+    """The log's changes to one table, from a position up to another."""
+
+    start: int = 0
+    upto: int = 1000
+    history: bool = False
+
+    @property
+    def mirror(self) -> Mirror:
+        return replace(mirror(WIDER, history=self.history), start=Lsn(self.start))
+
+    def of(self, *segments: Segment) -> list[Read]:
+        reader = StagedChanges(segments, {SHAPE.id: SHAPE, WIDER.id: WIDER}, Lsn(self.upto))
+        assert reader.tables() == {SHAPE.id: OID, WIDER.id: OID}
+        return [read for unit in reader.units(2) for read in reader.read(unit, {OID: self.mirror})]
 
 
-def read(batch: Batch, *segments: Segment) -> list[tuple[int, list[tuple[int, int]]]]:
+def read(reading: Reading, *segments: Segment) -> list[tuple[int, list[tuple[int, int]]]]:
     """By row group: the relation version, and commit and seq of its rows."""
     found = []
-    for table, version, rows in staged(batch, segments):
-        assert table is batch.mirrors[OID]
+    for table, version, rows in reading.of(*segments):
+        assert table.oid == OID
         assert rows["message"].to_pylist() == [insert(each) for each in rows["seq"].to_pylist()]
         found.append((version, list(zip(rows["commit_lsn"].to_pylist(), rows["seq"].to_pylist(), strict=True))))
     return found
@@ -59,8 +73,8 @@ def read(batch: Batch, *segments: Segment) -> list[tuple[int, list[tuple[int, in
 
 def test_rows_of_the_tables_asked_for_are_read_version_by_version(tmp_path: Path) -> None:
     mixed = segment(tmp_path, (10, 0, 5, 1), (10, 1, 5, FOREIGN), (10, 2, 5, 2), (20, 0, 6, 1))
-    assert read(batch(), mixed) == [(1, [(10, 0), (20, 0)]), (2, [(10, 2)])]
-    assert read(replace(batch(), mirrors={}), mixed) == []
+    assert read(Reading(), mixed) == [(1, [(10, 0), (20, 0)]), (2, [(10, 2)])]
+    assert list(StagedChanges((mixed,), {1: SHAPE}, Lsn(1000)).read([mixed], {})) == []
 
 
 @pytest.mark.parametrize(
@@ -76,29 +90,29 @@ def test_only_what_is_between_the_tables_position_and_the_batchs_end_counts(
     start: int, upto: int, found: list[object], tmp_path: Path
 ) -> None:
     rows = segment(tmp_path, (10, 0, 5, 1), (20, 0, 6, 1), (20, 1, 6, 2))
-    assert read(batch(start=start, upto=upto), rows) == found
+    assert read(Reading(start=start, upto=upto), rows) == found
 
 
 def test_rows_of_a_streamed_transaction_get_its_commit(tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 3, 6, 1))._replace(commit=Committed(Lsn(50), COMMIT, 5))
-    assert read(batch(start=50), streamed) == [(1, [(50, 1), (50, 3)])]
-    assert read(batch(start=51), streamed) == []
-    assert read(batch(upto=50), streamed) == []
+    assert read(Reading(start=50), streamed) == [(1, [(50, 1), (50, 3)])]
+    assert read(Reading(start=51), streamed) == []
+    assert read(Reading(upto=50), streamed) == []
 
 
 def test_rows_of_aborted_subtransactions_do_not_count(tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 2, 6, 1), (0, 3, 7, 2), (0, 4, 5, 1), (0, 5, 8, 1))
     streamed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=frozenset({6, 7}))
-    assert read(batch(), streamed) == [(1, [(50, 1), (50, 4), (50, 5)])]
+    assert read(Reading(), streamed) == [(1, [(50, 1), (50, 4), (50, 5)])]
 
 
 @pytest.mark.parametrize("aborted", [frozenset[int](), frozenset({6})])
 def test_a_history_also_gets_the_transaction_and_its_time(aborted: frozenset[int], tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 2, 6, 1))
     committed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=aborted)
-    ((_, _, rows),) = staged(batch(history=True), [committed])
+    ((_, _, rows),) = Reading(history=True).of(committed)
     living = 2 - len(aborted)
     assert rows["xid"].to_pylist() == [5] * living  # the transaction's, not its subtransactions'
     assert rows["commit_ts"].to_pylist() == [COMMIT] * living
-    ((_, _, plain),) = staged(batch(start=0, history=True), [streamed])
+    ((_, _, plain),) = Reading(history=True).of(streamed)
     assert plain["commit_ts"].to_pylist() == [THEN, THEN]

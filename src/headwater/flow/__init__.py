@@ -6,8 +6,9 @@ decides when to take the next one, and what to do when a step fails.
 
 from headwater.flow.capture import capture
 from headwater.flow.copy import copy
-from headwater.flow.deliver import Delivered, deliver
+from headwater.flow.deliver import deliver
 from headwater.flow.gaps import mend
 from headwater.flow.mirroring import Mirroring, retry, tidy, try_again
+from headwater.flow.recording import Delivered
 
 __all__ = ["Delivered", "Mirroring", "capture", "copy", "deliver", "mend", "retry", "tidy", "try_again"]

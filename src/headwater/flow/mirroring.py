@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import Scratch
-from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import State, TableRow, TableState
 
 __all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
@@ -29,7 +30,7 @@ class Mirroring:
     source_url: str
     state: State
     log: Log
-    sink: DuckLakeSink
+    sink: Sink[Any]
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger

@@ -2,23 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import closing
+from dataclasses import dataclass
 
 from headwater.change import TableName
-from headwater.ducklake.names import Names
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring
+from headwater.lake.sink import Names, Standing
 from headwater.postgres.connect import connect, translated
-from headwater.sink.ducklake import Standing
 from headwater.source.replaced import table_names
 from headwater.state import TableRow
 
-__all__ = ["free_names", "held_back", "names_now", "outdated", "settle_names"]
+__all__ = ["Granted", "free_names", "granted", "settle_names"]
 
 
-def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
-    """Other names that tables have in the source already: when two swap theirs, the log may tell of one first."""
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What becomes of mirrors that want other names."""
+
+    granted: Mapping[int, TableName]
+    moved: Mapping[int, TableName]  # other mirrors, which get new names so that the old ones are free
+    refused: Mapping[int, str]  # with the reason
+    kept: Set[int]  # those that keep the name they have for now
+
+
+def granted(
+    m: Mirroring, standings: Mapping[int, Standing], wanted: Mapping[int, TableName], renamed: Set[int]
+) -> Granted:
+    """Give mirrors the names of their tables; `renamed` are all tables that this delivery knows new names of."""
+    kept = _held_back(m, standings, wanted)
+    while True:
+        asked = {oid: name for oid, name in wanted.items() if oid not in kept}
+        found = _taken(m, asked, {}, kept)
+        if found.refused:
+            found = _taken(m, asked, _names_now(m, standings, renamed - kept), kept)
+        # A name that the table has given up since is not worth an error: it gets the one it has now.
+        late = _outdated(m, {oid: wanted[oid] for oid in found.refused})
+        if not late:
+            return found
+        kept |= late
+
+
+def _taken(m: Mirroring, asked: Mapping[int, TableName], moved: Mapping[int, TableName], kept: Set[int]) -> Granted:
+    """Take the names; whoever cannot have its name keeps the one it has, so another may not get that one."""
+    given, moves, refused = dict(asked), dict(moved), dict[int, str]()
+    while wanted := moves | given:
+        names = m.sink.names(wanted)
+        clash = next(filter(None, (_refusal(names, oid, name) for oid, name in wanted.items())), None)
+        if clash is None:
+            break
+        oid, error = clash
+        moves.pop(oid, None)
+        if given.pop(oid, None):
+            refused[oid] = error
+    return Granted(given, moves, refused, kept)
+
+
+def _refusal(names: Names, oid: int, name: TableName) -> tuple[int, str] | None:
+    try:
+        names.take(name)
+    except TableError as error:
+        return oid, str(error)
+    return None
+
+
+def _names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
+    """Other names that tables have in the source already: when two swap theirs, the log may have one of them first."""
     rows = [
         row
         for row in m.state.tables(m.group)
@@ -34,7 +84,7 @@ def names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[i
     }
 
 
-def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
+def _held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
     """Of the mirrors that are to get these names, those that keep the names they have.
 
     Some have the right one already. Others wait for a table to be copied that takes a mirror's place together with its
@@ -52,7 +102,7 @@ def held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[
     return right | waiting | (_replaced(m, rows, now) & renamed.keys())
 
 
-def outdated(m: Mirroring, renamed: Mapping[int, TableName]) -> set[int]:
+def _outdated(m: Mirroring, renamed: Mapping[int, TableName]) -> set[int]:
     """Of the tables that had these names when the log was written, those that have others now."""
     if not renamed:
         return set()
@@ -69,7 +119,7 @@ def free_names(
     names = m.sink.names(given_up)
     if all(_takes(names, name) for name in wanted) and not any(row.replaces for row in waiting):
         return m.sink.names(given_up), {}
-    return _movable(m, given_up, names_now(m, m.sink.standings(), given_up))
+    return _movable(m, given_up, _names_now(m, m.sink.standings(), given_up))
 
 
 _OVERDUE = """
@@ -88,8 +138,8 @@ def settle_names(m: Mirroring) -> None:
     if not overdue:
         return
     standings = m.sink.standings()
-    now = names_now(m, standings, ())
-    waiting = held_back(m, standings, now)
+    now = _names_now(m, standings, ())
+    waiting = _held_back(m, standings, now)
     _, moved = _movable(m, [], {oid: name for oid, name in now.items() if oid not in waiting})
     if overdue & moved.keys():
         m.sink.rename(moved)

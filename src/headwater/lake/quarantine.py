@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.change import Lsn, TableName
-from headwater.lake.target import Place, Target
+from headwater.lake.target import SETTLED, Place, Target
 from headwater.values.decode import Bad
 
 __all__ = [
@@ -134,7 +134,7 @@ def rewritten(target: Target[Any], place: Place, changes: Mapping[int, Changes])
     taken = target.take_out(place, at)
     if taken is not None:
         yield taken.report
-        yield from target.write(0, [(_changed(target.rows(place, at), list(changes.values())), taken.row_ids)])
+        yield from target.write(SETTLED, [(_changed(target.rows(place, at), list(changes.values())), taken.row_ids)])
 
 
 def _changed(rows: pa.Table, changes: list[Changes]) -> pa.Table:

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Place", "Taken", "Target"]
+__all__ = ["SETTLED", "Destination", "Part", "Place", "Reports", "Taken", "Target", "misfits_of", "rows_of"]
+
+Part = Literal["rows", "quarantine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where rows are written: to the mirror of a source table, or to the quarantine.
+
+    Rows of the quarantine are values of one table, which land only with that table's rows; without a table, they are
+    older values of any table that this delivery settles.
+    """
+
+    oid: int | None
+    part: Part = "rows"
+
+
+def rows_of(oid: int) -> Destination:
+    """The mirror of a source table."""
+    return Destination(oid, "rows")
+
+
+def misfits_of(oid: int) -> Destination:
+    """The quarantine, for values of this table that the lake's types cannot hold."""
+    return Destination(oid, "quarantine")
+
+
+SETTLED = Destination(None, "quarantine")  # older values of any table
+
+# A lake's own notes about what its workers did, carried to its commit unread.
+Reports = Mapping[Destination, list[bytes]]
 
 
 class Place(Protocol):
-    """A file of the lake where rows to be replaced may stand; picklable."""
+    """A file of the lake in which rows to be replaced may stand; picklable."""
 
     @property
-    def oid(self) -> int: ...
+    def oid(self) -> int | None:
+        """The source table that it mirrors; None for a file of the quarantine."""
+        ...
 
     @property
     def rows(self) -> int: ...
 
 
 class Taken(NamedTuple):
-    """Rows taken out of one place: which of the positions asked for were alive, their row ids, the lake's note."""
+    """Rows deleted from one place: which of the positions asked for were alive, their row ids, the lake's report."""
 
     alive: pa.Array  # boolean, one for each position asked for
     row_ids: pa.Array  # of those alive
@@ -34,7 +67,7 @@ PlaceT_contra = TypeVar("PlaceT_contra", bound=Place, contravariant=True)
 
 
 class Target(Protocol[PlaceT_contra]):
-    """What a lake does inside Spark's workers. Picklable; reports are its own notes, carried to its commit unread."""
+    """What a lake does inside Spark's workers. Picklable."""
 
     @property
     def source(self) -> str:
@@ -46,20 +79,17 @@ class Target(Protocol[PlaceT_contra]):
         ...
 
     def gone(self, place: PlaceT_contra) -> npt.NDArray[np.int64]:
-        """Positions of rows that were taken out of the file before."""
+        """Positions of rows that were deleted from the file before."""
         ...
 
     def rows(self, place: PlaceT_contra, positions: pa.Array) -> pa.Table:
-        """The rows at these ascending positions, as the table's newest shape has them."""
+        """The rows at these ascending positions, with the table's newest columns."""
         ...
 
     def take_out(self, place: PlaceT_contra, positions: pa.Array) -> Taken | None:
         """Delete rows at these ascending positions, visible only after the commit; None if none was alive."""
         ...
 
-    def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        """Write rows as data files, visible only after the commit. Row ids come with rows that replace older ones.
-
-        A negative `oid` means the values of that table that found no place, 0 the quarantine as a whole.
-        """
+    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+        """Write rows, visible only after the commit. Row ids come with rows that replace older ones."""
         ...

@@ -1,9 +1,26 @@
-"""Segments → one net change per key, with the place of the row it replaces."""
+"""Changes → one net change per key, with the place of the row it replaces."""
 
-from headwater.merge.batch import Batch, Mirror, MirrorColumn, Segment
+from headwater.merge.batch import Batch
 from headwater.merge.keys import row_keys
-from headwater.merge.plan import Merged, merge
+from headwater.merge.mirror import Mirror, MirrorColumn
+from headwater.merge.outcome import Failure, Failures, Merged
+from headwater.merge.plan import Lake, merge
 from headwater.merge.rows import unfit_key
 from headwater.merge.scratch import Scratch
+from headwater.merge.staged import Segment, StagedChanges
 
-__all__ = ["Batch", "Merged", "Mirror", "MirrorColumn", "Scratch", "Segment", "merge", "row_keys", "unfit_key"]
+__all__ = [
+    "Batch",
+    "Failure",
+    "Failures",
+    "Lake",
+    "Merged",
+    "Mirror",
+    "MirrorColumn",
+    "Scratch",
+    "Segment",
+    "StagedChanges",
+    "merge",
+    "row_keys",
+    "unfit_key",
+]

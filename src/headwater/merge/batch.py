@@ -1,78 +1,21 @@
-"""What a merge works on: the tables of one batch and the segments that hold their changes."""
+"""What a merge works on: the tables of one batch, and the reader of their changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import pyarrow as pa
+from headwater.change import Lsn
+from headwater.merge.mirror import Mirror
+from headwater.merge.reader import ChangeReader
 
-from headwater.change import Committed, Lsn, Relation
-from headwater.values.types import LakeType
-
-__all__ = ["Batch", "Mirror", "MirrorColumn", "Segment"]
-
-
-class MirrorColumn(NamedTuple):
-    """A column of the lake's table: its name and type there, its number in the source.
-
-    `missing` is what rows show that PostgreSQL wrote before it had the column.
-    """
-
-    name: str
-    kind: LakeType
-    attnum: int
-    missing: str | None = None
-
-    @property
-    def shown_before(self) -> bytes | None:
-        return None if self.missing is None else self.missing.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """A table of the batch: where its copy in the lake stands, its newest shape, and how much is staged for it."""
-
-    oid: int
-    name: str
-    start: Lsn  # transactions before it are in the lake already
-    columns: tuple[MirrorColumn, ...]
-    key: tuple[str, ...]  # none: rows are told apart by all they hold
-    rows: int
-    bytes: int  # of their messages
-    inserts_only: bool  # then no key can be in the lake yet, and nothing needs to be found there
-    history: bool = False  # every change becomes a row
-
-    @property
-    def key_columns(self) -> tuple[MirrorColumn, ...]:
-        """What rows are told apart by."""
-        by_name = {column.name: column for column in self.columns}
-        return tuple(by_name[name] for name in self.key) or self.columns
-
-    @property
-    def key_types(self) -> list[LakeType]:
-        return [column.kind for column in self.key_columns]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(column.name, column.kind.arrow) for column in self.columns])
-
-
-class Segment(NamedTuple):
-    """A file of the log. With `commit`, its rows do not know it: a transaction that was streamed while in progress."""
-
-    path: str
-    bytes: int
-    commit: Committed | None = None
-    aborted: frozenset[int] = frozenset()  # subtransactions whose rows do not count
+__all__ = ["Batch"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Staged changes to merge: whole transactions, up to a position."""
+    """Changes to merge: whole transactions, up to a position."""
 
-    segments: tuple[Segment, ...]
+    reader: ChangeReader
     mirrors: Mapping[int, Mirror]  # by the source's OID
-    relations: Mapping[int, Relation]  # by version id
     upto: Lsn

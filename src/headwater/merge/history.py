@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from headwater.change import Relation
 from headwater.lake import history
-from headwater.merge.batch import Mirror
+from headwater.merge.mirror import Mirror
 from headwater.merge.net import DELETE, TRUNCATE
-from headwater.merge.rows import Typed, columns_in, missing
+from headwater.merge.reader import Typed
+from headwater.merge.rows import columns_in, missing
 from headwater.merge.tuples import UNCHANGED, old_row, split
 from headwater.values.decode import Bad, decode
 

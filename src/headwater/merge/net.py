@@ -26,7 +26,7 @@ __all__ = [
 
 INSERT, UPDATE, DELETE, TRUNCATE = (ord(op) for op in "IUDT")
 
-# The one row shape Spark sees, whatever the tables look like.
+# A change to fold; every table's changes have these columns.
 CHANGE = pa.schema(
     [
         pa.field("bucket", pa.int32()),
@@ -37,9 +37,8 @@ CHANGE = pa.schema(
         pa.field("op", pa.int32()),
         pa.field("relation", pa.int64()),
         pa.field("message", pa.binary()),
-        pa.field(
-            "holes", pa.bool_()
-        ),  # it, or of a delete the row that moves on, has UNCHANGED values that nobody tells
+        # The row (of a delete: the row that moves on) has TOASTed values that its message omits.
+        pa.field("holes", pa.bool_()),
         pa.field("origin", pa.binary()),  # of a row with holes that moved here: the key it had
     ]
 )

@@ -1,7 +1,7 @@
 """The Spark plan of a batch: fold, locate, write. It is the same plan for one table and for a thousand.
 
-The rows Spark moves have a fixed shape (`net.CHANGE`), and a change's bucket is a function of its table and key, so
-all changes of a key meet in one task. The fold itself is done there, in Arrow: Spark's own `max_by` over binary
+The rows that Spark moves have fixed columns (`shuffle.SHUFFLED`), and a change's bucket is a function of its table and
+key, so all changes of a key meet in one task. The fold itself is done there, in Arrow: Spark's own `max_by` over binary
 values falls back to a sort aggregation that took twice as long as shuffle and Arrow together.
 Types are met at the two ends only: extracting the key, and decoding the rows that are left to write.
 """
@@ -9,69 +9,59 @@ Types are met at the two ends only: extracting the key, and decoding the rows th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import failpoints
-from headwater.lake.target import Place, Target
+from headwater.lake.target import Destination, Place, Target
 from headwater.merge.batch import Batch
-from headwater.merge.net import CHANGE
+from headwater.merge.locate import LOCATED, Locate
+from headwater.merge.outcome import Failure, Merged
+from headwater.merge.parse import FOLDED, FoldBucket, Parse
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
+from headwater.merge.shuffle import SHUFFLED
 from headwater.merge.spread import Size, buckets_for, spread
-from headwater.merge.tasks import FOLDED, LOCATED, WRITTEN, Append, FoldBucket, Locate, Parse, WriteBucket
-from headwater.spark import deal, on_tasks, spark_schema
+from headwater.merge.write import WRITTEN, Append, WriteBucket
+from headwater.spark import collected, deal, on_tasks, spark_schema
 
-__all__ = ["Merged", "merge"]
+__all__ = ["Lake", "merge"]
 
 Bounds = tuple[int, int]
-Places = Callable[[Mapping[int, Bounds | None]], Sequence[Place]]
-Buckets = dict[int, tuple[int, ...]]
+Buckets = Mapping[int, tuple[int, ...]]
 
 
-@dataclass(slots=True)
-class Merged:
-    """What the tasks did: the lake's own reports by table, and the tables that could not be done.
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """The lake, as far as a merge needs it.
 
-    Values that found no place are reported under the table's negative number; those of older batches that are settled
-    now under 0. `needs_recopy` are the failed tables that only a new copy would help.
+    `places` is asked for the files in which older rows may stand: by table, with the lowest and highest value of the
+    key's first column among them, where that is known. `quarantine` are the files with values not settled yet.
     """
 
-    reports: dict[int, list[bytes]] = field(default_factory=dict)
-    truncated: set[int] = field(default_factory=set)
-    failed: dict[int, str] = field(default_factory=dict)
-    needs_recopy: set[int] = field(default_factory=set)
-
-    def fail(self, row: Row) -> None:
-        self.failed.setdefault(row.oid, row.error)
-        if row.needs_recopy:
-            self.needs_recopy.add(row.oid)
+    target: Target[Any]
+    places: Callable[[Mapping[int, Bounds | None]], Sequence[Place]]
+    quarantine: Sequence[Place] = ()
 
 
-def merge(
-    spark: SparkSession,
-    batch: Batch,
-    target: Target[Any],
-    places: Places,
-    scratch: str,
-    quarantine: Sequence[Place] = (),
-) -> Merged:
-    """Fold the batch and write it out through `target`; nothing is visible before its reports are committed.
-
-    `places` is asked for the lake files in which older rows may stand: by table, with the lowest and highest value of
-    the key's first column among them, where that is known. `quarantine` are the files with values not settled yet.
-    """
-    merged = Merged()
+def merge(spark: SparkSession, batch: Batch, lake: Lake, scratch: str) -> Merged:
+    """Fold the batch and write it out; nothing is visible before the reports are committed."""
     appended, folded = _parted(batch)
+    done = []
     if appended is not None:
-        _collect(on_tasks(spark, _units(spark, appended), Append(appended, target), WRITTEN), merged)
+        units = appended.reader.units(_cores(spark))
+        done.append(_outcome(on_tasks(spark, units, Append(appended, lake.target), WRITTEN)))
     if folded is not None:
         with Scratch.opened(scratch) as room:
-            _Merge(spark, folded, target, room, merged).run(places, quarantine)
-    return merged
+            done.append(_Merge(spark, folded, lake, room).run())
+    return Merged(
+        {to: reports for each in done for to, reports in each.reports.items()},
+        frozenset().union(*(each.truncated for each in done)),
+        {oid: failure for each in done for oid, failure in each.failed.items()},
+    )
 
 
 def _parted(batch: Batch) -> tuple[Batch | None, Batch | None]:
@@ -87,22 +77,20 @@ def _parted(batch: Batch) -> tuple[Batch | None, Batch | None]:
     return replace(batch, mirrors=histories) if histories else None, replace(batch, mirrors=others)
 
 
-def _units(spark: SparkSession, batch: Batch) -> list[tuple[Any, ...]]:
-    return deal([(each, each.bytes) for each in batch.segments], spark.sparkContext.defaultParallelism)
+def _cores(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Merge:
     spark: SparkSession
     batch: Batch
-    target: Target[Any]
+    lake: Lake
     room: Scratch
-    merged: Merged
 
-    def run(self, places: Places, quarantine: Sequence[Place]) -> None:
-        cores = self.spark.sparkContext.defaultParallelism
+    def run(self) -> Merged:
         sizes = {oid: Size(mirror.rows, mirror.bytes) for oid, mirror in self.batch.mirrors.items()}
-        buckets = buckets_for(sizes.values(), cores)
+        buckets = buckets_for(sizes.values(), _cores(self.spark))
         placed = spread(sizes, buckets)
         folded = self._fold(buckets, placed)
         scattered = {row.oid for row in folded if row.scattered}
@@ -110,39 +98,38 @@ class _Merge:
             placed |= {oid: placed[oid][:1] for oid in scattered}
             folded = self._fold(buckets, placed)
         failpoints.hit("deliver.folded")
-        self.merged.truncated = {row.oid for row in folded if row.truncated}
-        for row in folded:
-            if row.error is not None:
-                self.merged.fail(row)
-        self._write(folded, buckets, placed, places, quarantine)
+        return self._write(folded, buckets, placed)
 
     def _fold(self, buckets: int, placed: Buckets) -> list[Row]:
-        parsed = on_tasks(self.spark, _units(self.spark, self.batch), Parse(self.batch, placed), CHANGE)
+        units = self.batch.reader.units(_cores(self.spark))
+        parsed = on_tasks(self.spark, units, Parse(self.batch, placed), SHUFFLED)
         changes = parsed.repartitionById(buckets, F.col("bucket"))
-        return changes.mapInArrow(FoldBucket(self.batch, self.room, placed), spark_schema(FOLDED)).collect()
+        return collected(changes.mapInArrow(FoldBucket(self.batch, self.room, placed), spark_schema(FOLDED)))
 
-    def _write(
-        self, folded: list[Row], buckets: int, placed: Buckets, places: Places, quarantine: Sequence[Place]
-    ) -> None:
-        batch, merged = self.batch, self.merged
-        kept = tuple(Kept(row.bucket, row.oid, row.name, row.part) for row in folded if row.oid not in merged.failed)
+    def _write(self, folded: list[Row], buckets: int, placed: Buckets) -> Merged:
+        failed = _failed(folded)
+        truncated = frozenset(row.oid for row in folded if row.truncated)
+        kept = tuple(Kept(row.bucket, row.oid, row.name, row.number) for row in folded if row.oid not in failed)
         # A truncated table's files all go as they are: there is nothing to look for.
-        searched = _bounds(row for row in folded if row.oid not in merged.truncated | merged.failed.keys())
-        found = places(searched)
-        bags = {oid for oid in searched if not batch.mirrors[oid].key}
-        keyed = [(place, place.rows) for place in found if place.oid not in bags]
+        searched = _bounds(row for row in folded if row.oid not in truncated | failed.keys())
         # Every bucket must be woken to write, whether rows were found for it or not: the first unit sees to that.
-        searches: list[Any] = [range(buckets), *deal(keyed, self.spark.sparkContext.defaultParallelism)]
-        searches += [tuple(place for place in found if place.oid == oid) for oid in bags]
-        if quarantine:
-            searches.append(
-                Resolve(batch, self.target, self.room, kept, frozenset(merged.truncated), tuple(quarantine))
-            )
+        units: list[Any] = [range(buckets), *self._searches(searched)]
+        if self.lake.quarantine:
+            places = tuple(self.lake.quarantine)
+            units.append(Resolve(self.batch, self.lake.target, self.room, kept, truncated, places))
         based = frozenset(row.oid for row in folded if row.based)
-        locate = Locate(batch, self.target, self.room, placed, kept, based)
-        located = on_tasks(self.spark, searches, locate, LOCATED).repartitionById(buckets, F.col("bucket"))
-        write = WriteBucket(batch, self.target, self.room, kept)
-        _collect(located.mapInArrow(write, spark_schema(WRITTEN)), merged)
+        locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based)
+        located = on_tasks(self.spark, units, locate, LOCATED).repartitionById(buckets, F.col("bucket"))
+        write = WriteBucket(self.batch, self.lake.target, self.room, kept)
+        written = _outcome(located.mapInArrow(write, spark_schema(WRITTEN)))
+        return Merged(written.reports, truncated, {**written.failed, **failed})
+
+    def _searches(self, searched: Mapping[int, Bounds | None]) -> list[tuple[Place, ...]]:
+        """The files to search, dealt to tasks; all files of a table without a key go to one."""
+        found = self.lake.places(searched)
+        bags = {oid for oid in searched if not self.batch.mirrors[oid].key}
+        keyed = deal([(place, place.rows) for place in found if place.oid not in bags], _cores(self.spark))
+        return [*keyed, *(tuple(place for place in found if place.oid == oid) for oid in bags)]
 
 
 def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
@@ -156,9 +143,20 @@ def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
     return found
 
 
-def _collect(written: DataFrame, merged: Merged) -> None:
-    for row in written.collect():
+def _failed(rows: Iterable[Row]) -> dict[int, Failure]:
+    """The first failure of each table; if any of them needs a new copy, the table does."""
+    found: dict[int, Failure] = {}
+    for row in rows:
         if row.error is not None:
-            merged.fail(row)
-        else:
-            merged.reports.setdefault(row.oid, []).append(bytes(row.report))
+            first = found.get(row.oid, Failure(row.error))
+            found[row.oid] = replace(first, needs_recopy=first.needs_recopy or bool(row.needs_recopy))
+    return found
+
+
+def _outcome(written: DataFrame) -> Merged:
+    rows = collected(written)
+    reports: dict[Destination, list[bytes]] = {}
+    for row in rows:
+        if row.error is None:
+            reports.setdefault(Destination(row.oid, row.part), []).append(bytes(row.report))
+    return Merged(reports, failed=_failed(rows))

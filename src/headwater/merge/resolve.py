@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from headwater.lake.quarantine import Changes, Entry, key_texts, rewritten, settled_by, unresolved
 from headwater.lake.target import Place, Target
-from headwater.merge.batch import Batch, MirrorColumn
-from headwater.merge.rows import first_told, typed_rows
+from headwater.merge.batch import Batch
+from headwater.merge.mirror import MirrorColumn
 from headwater.merge.scratch import Kept, Scratch
-from headwater.merge.tuples import UNCHANGED
 
 __all__ = ["Resolve"]
 
@@ -83,15 +82,12 @@ class _Table:
     def _left_alone(self, row: int, column: MirrorColumn) -> bool:
         """Whether the row was updated without this value: PostgreSQL did not send it again, so it is what it was."""
         (upsert,) = self._based.slice(row, 1).to_pylist()
-        versions = [upsert["relation"], *(upsert["older_relations"] or ())]
-        messages = [upsert["message"], *(upsert["older"] or ())]
-        chain = [(self._batch.relations[v], m) for v, m in zip(versions, messages, strict=True)]
-        return first_told(self._mirror, column, chain) == UNCHANGED
+        return self._batch.reader.omits(self._mirror, column, upsert)
 
     def _moved(self, row: int) -> Changes:
         upsert = self._based.slice(row, 1)
         if upsert["key"].equals(upsert["base"]):
             return {}
         only_key = replace(self._mirror, columns=self._mirror.key_columns)
-        (text,) = key_texts(typed_rows(only_key, self._batch.relations, upsert).rows, self._mirror.key)
+        (text,) = key_texts(self._batch.reader.typed(only_key, upsert).rows, self._mirror.key)
         return {"key": text, "row_key": upsert["key"][0].as_py()}

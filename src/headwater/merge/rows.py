@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,38 +11,17 @@ import pyarrow.compute as pc
 
 from headwater.change import Relation
 from headwater.errors import CannotFollow, TableError
-from headwater.merge.batch import Mirror, MirrorColumn
 from headwater.merge.keys import key_bytes, row_bytes
+from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.merge.net import DELETE, INSERT, UPDATE
+from headwater.merge.reader import Keyed, Typed
 from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
 from headwater.values.decode import Bad, decode
 from headwater.values.types import LakeType
 
-__all__ = ["Keyed", "Typed", "columns_in", "first_told", "keyed", "missing", "typed_rows", "unfit_key"]
+__all__ = ["columns_in", "first_value", "keyed", "missing", "typed_rows", "unfit_key"]
 
 _Rows = npt.NDArray[np.int64]
-
-
-class Keyed(NamedTuple):
-    """Changes with their keys: `rows` are indexes of the messages, `late` orders two changes made of one message.
-
-    `holes`: UNCHANGED values that the message does not tell; `origin`: the key such a row had before it moved. The
-    delete that is its other half has `holes`, too.
-    """
-
-    rows: _Rows
-    late: npt.NDArray[np.bool_]
-    op: npt.NDArray[np.uint8]
-    key: pa.Array
-    holes: npt.NDArray[np.bool_]
-    origin: pa.Array
-
-
-class Typed(NamedTuple):
-    """Rows as the lake has them, and by column the values that its types cannot hold."""
-
-    rows: pa.Table
-    bad: dict[str, tuple[Bad, ...]]
 
 
 def columns_in(mirror: Mirror, relation: Relation) -> dict[str, int]:
@@ -137,7 +115,7 @@ def _from_older(
     kind, rows, found = cells.kind.copy(), [], []
     for row in np.flatnonzero(cells.kind == UNCHANGED).tolist():
         older, versions = upserts["older"][row].as_py() or (), upserts["older_relations"][row].as_py() or ()
-        value = first_told(mirror, column, [(relations[v], m) for v, m in zip(versions, older, strict=True)])
+        value = first_value(mirror, column, [(relations[v], m) for v, m in zip(versions, older, strict=True)])
         if value != UNCHANGED:
             kind[row] = 0
             rows.append(row)
@@ -149,7 +127,7 @@ def _from_older(
     return Cells(pc.replace_with_mask(cells.text, pa.array(mask), pa.array(found, cells.text.type)), kind)
 
 
-def first_told(mirror: Mirror, column: MirrorColumn, versions: Sequence[tuple[Relation, bytes]]) -> bytes | int | None:
+def first_value(mirror: Mirror, column: MirrorColumn, versions: Sequence[tuple[Relation, bytes]]) -> bytes | int | None:
     """A column's value in the first of these messages, newest first, that tells it; UNCHANGED if none does."""
     for relation, message in versions:
         index = columns_in(mirror, relation).get(column.name)

@@ -24,12 +24,12 @@ _KEYS = pa.schema([pa.field("key", pa.binary())])
 
 
 class Kept(NamedTuple):
-    """Where one table's share of one bucket lies: `part` counts the record batches of the bucket's two files."""
+    """Where one table's share of one bucket lies: `number` is that of its record batch in the bucket's two files."""
 
     bucket: int
     oid: int
     name: str
-    part: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class Scratch:
         return _opened(f"{self.path}/{name}.rows").read_all()
 
     def upserts(self, kept: Kept) -> pa.RecordBatch:
-        return self._read(f"{kept.name}.net", kept.part)
+        return self._read(f"{kept.name}.net", kept.number)
 
     def touched(self, kept: Kept) -> pa.Array:
-        return self._read(f"{kept.name}.keys", kept.part).column(0)
+        return self._read(f"{kept.name}.keys", kept.number).column(0)
 
     def _write(self, name: str, batches: list[pa.RecordBatch]) -> None:
         path = f"{self.path}/{name}"

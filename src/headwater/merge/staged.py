@@ -1,45 +1,92 @@
-"""Reading a batch's segments: which rows of which tables count, under which commit."""
+"""The log's changes: pgoutput messages in segments, each under a version of its relation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.change import Committed, Lsn, Relation
 from headwater.files import filesystem, inside
-from headwater.merge.batch import Batch, Mirror, Segment
+from headwater.merge.history import history_rows
+from headwater.merge.mirror import Mirror, MirrorColumn
+from headwater.merge.reader import Keyed, Read, Typed
+from headwater.merge.rows import first_value, keyed, typed_rows
+from headwater.merge.tuples import UNCHANGED
+from headwater.spark import deal
 
-__all__ = ["staged"]
+__all__ = ["Segment", "StagedChanges"]
 
 _PLAIN = ("commit_lsn", "seq", "op", "message")
 _FULL = (*_PLAIN, "xid", "commit_ts")
 
 
-def staged(batch: Batch, segments: Iterable[Segment]) -> Iterator[tuple[Mirror, int, pa.Table]]:
-    """The batch's changes in these segments: a mirror, a relation version, its rows, in commit order."""
-    for segment in segments:
-        with pq.ParquetFile(inside(segment.path), filesystem=filesystem(segment.path), memory_map=True) as file:
-            at = file.schema_arrow.get_field_index("relation")
-            for group in range(file.num_row_groups):
-                relation = file.metadata.row_group(group).column(at).statistics.min
-                mirror = batch.mirrors.get(batch.relations[relation].oid) if relation in batch.relations else None
-                if mirror is None:
-                    continue
-                columns = _FULL if mirror.history or segment.aborted else _PLAIN
-                rows = _counting(batch, mirror, segment, file.read_row_group(group, columns=list(columns)))
-                if rows.num_rows:
-                    yield mirror, relation, rows.combine_chunks()
+class Segment(NamedTuple):
+    """A file of the log. With `commit`, its rows do not know it: a transaction that was streamed while in progress."""
+
+    path: str
+    bytes: int
+    commit: Committed | None = None
+    aborted: frozenset[int] = frozenset()  # subtransactions whose rows do not count
 
 
-def _counting(batch: Batch, mirror: Mirror, segment: Segment, rows: pa.Table) -> pa.Table:
-    """Those that are between the mirror's position and the batch's end, under the commit they belong to."""
-    if segment.commit is not None:
-        rows = _committed(segment, rows)
-    lsn = rows["commit_lsn"].to_numpy()
-    wanted = (lsn >= mirror.start.value) & (lsn < batch.upto.value)
-    return rows if wanted.all() else rows.filter(pa.array(wanted))
+@dataclass(frozen=True, slots=True)
+class StagedChanges:
+    """Implements `headwater.merge.reader.ChangeReader`."""
+
+    segments: tuple[Segment, ...]
+    relations: Mapping[int, Relation]  # by version id
+    upto: Lsn
+
+    def units(self, tasks: int) -> list[tuple[Segment, ...]]:
+        return deal([(each, each.bytes) for each in self.segments], tasks)
+
+    def tables(self) -> dict[int, int]:
+        return {version: relation.oid for version, relation in self.relations.items()}
+
+    def read(self, unit: Iterable[Segment], mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+        for segment in unit:
+            with pq.ParquetFile(inside(segment.path), filesystem=filesystem(segment.path), memory_map=True) as file:
+                yield from self._read(segment, file, mirrors)
+
+    def _read(self, segment: Segment, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+        at = file.schema_arrow.get_field_index("relation")
+        for group in range(file.num_row_groups):
+            version = file.metadata.row_group(group).column(at).statistics.min
+            mirror = mirrors.get(self.relations[version].oid) if version in self.relations else None
+            if mirror is None:
+                continue
+            columns = _FULL if mirror.history or segment.aborted else _PLAIN
+            rows = self._counting(mirror, segment, file.read_row_group(group, columns=list(columns)))
+            if rows.num_rows:
+                yield Read(mirror, version, rows.combine_chunks())
+
+    def _counting(self, mirror: Mirror, segment: Segment, rows: pa.Table) -> pa.Table:
+        """Those that are between the mirror's position and the batch's end, under the commit they belong to."""
+        if segment.commit is not None:
+            rows = _committed(segment, rows)
+        lsn = rows["commit_lsn"].to_numpy()
+        wanted = (lsn >= mirror.start.value) & (lsn < self.upto.value)
+        return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+    def keyed(self, read: Read) -> Keyed:
+        return keyed(read.mirror, self.relations[read.version], read.rows["message"].combine_chunks())
+
+    def typed(self, mirror: Mirror, upserts: pa.Table, lake: pa.Table | None = None) -> Typed:
+        return typed_rows(mirror, self.relations, upserts, lake)
+
+    def history(self, read: Read) -> Typed:
+        return history_rows(read.mirror, self.relations[read.version], read.rows)
+
+    def omits(self, mirror: Mirror, column: MirrorColumn, upsert: Mapping[str, Any]) -> bool:
+        versions = [upsert["relation"], *(upsert["older_relations"] or ())]
+        messages = [upsert["message"], *(upsert["older"] or ())]
+        chain = [(self.relations[version], each) for version, each in zip(versions, messages, strict=True)]
+        return first_value(mirror, column, chain) == UNCHANGED
 
 
 def _committed(segment: Segment, rows: pa.Table) -> pa.Table:

@@ -1,1 +1,1 @@
-"""Net changes → Parquet files → one atomic lake commit that carries the position."""
+"""The last stage: what was merged lands in a lake, in one commit that carries the position."""

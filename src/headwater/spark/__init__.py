@@ -1,6 +1,7 @@
-"""Spark: the session, tasks on it, and whose fault a failed task is."""
+"""Spark: the session, jobs on it, and whose fault a failed one is."""
 
+from headwater.spark.isolate import Survived, surviving
 from headwater.spark.session import session, warm_up
-from headwater.spark.tasks import deal, on_tasks, spark_schema
+from headwater.spark.tasks import JobDied, collected, deal, on_tasks, spark_schema
 
-__all__ = ["deal", "on_tasks", "session", "spark_schema", "warm_up"]
+__all__ = ["JobDied", "Survived", "collected", "deal", "on_tasks", "session", "spark_schema", "surviving", "warm_up"]

@@ -1,4 +1,4 @@
-"""Whose trouble an exception in a Spark task is: that of one table, which fails alone, or of what all tables need."""
+"""Whose fault an exception in a Spark task is: one table's, which fails alone, or that of something all tables need."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import errno
 import os
 import traceback
 
-from headwater.errors import HeadwaterError, TableError
+from headwater import errors
+from headwater.errors import HeadwaterError, TableError, Unreachable
 
-__all__ = ["needed_by_all", "raised", "table_error"]
+__all__ = ["needed_by_all", "raised", "shared_error", "table_error"]
 
 
 def table_error(error: Exception) -> TableError:
@@ -31,11 +32,20 @@ def table_error(error: Exception) -> TableError:
 
 
 def needed_by_all(traceback_text: str) -> bool:
-    """The same question, asked of an exception that ended its task and of which only the text has arrived."""
+    """The same question about an exception that ended its task, and of which only the text has arrived."""
     said = raised(traceback_text)
     kind = getattr(builtins, said.partition(":")[0], None)
     unanswered = isinstance(kind, type) and issubclass(kind, OSError) and os.strerror(errno.ENOMEM) not in said
     return unanswered or said.startswith(HeadwaterError.__module__)
+
+
+def shared_error(traceback_text: str) -> HeadwaterError:
+    """Such an exception as an error of ours."""
+    kind, _, said = raised(traceback_text).removeprefix(f"{HeadwaterError.__module__}.").partition(": ")
+    ours = getattr(errors, kind, None)
+    if isinstance(ours, type) and issubclass(ours, HeadwaterError):
+        return ours(said)
+    return Unreachable(f"a Spark task failed: {kind}: {said}", hint="it is tried again")
 
 
 def raised(traceback_text: str) -> str:

@@ -30,7 +30,7 @@ def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int | None]:
         else:
             held.enter_context(m.state.lock(f"deliver:{m.group}"))
             _nothing_pending(m, at, patience)
-            snapshot = m.sink.plan().base.id
+            snapshot = m.sink.plan().snapshot_id
         yield snapshot
 
 

@@ -7,23 +7,20 @@ memory as a rule, or a row that Spark itself cannot carry: then nothing says whi
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from headwater.spark.faults import needed_by_all, raised
+from headwater.spark.tasks import JobDied
 
 __all__ = ["Survived", "surviving"]
 
 logger = logging.getLogger(__name__)
 
 Done = TypeVar("Done")
-_CAUSE = re.compile(r"Lost task [^)]*\) \([^)]*\): (?:[\w.$]+: )?(.*)")
+_MEMORY = "it may need more memory than a worker has: lower flush.rows, or give Spark's workers more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +42,8 @@ def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[in
     while part or not tables:
         try:
             return Survived(job(frozenset(part)), frozenset(part), failed)
-        except (Py4JJavaError, PySparkException) as error:
-            if isinstance(error, PythonException) and needed_by_all(str(error)):
-                raise
-            reason = _reason(error)
+        except JobDied as died:
+            reason = f"the Spark job for this table died: {died}\nhint: {_MEMORY}"
         spark.range(1).count()  # fails if it is Spark that died
         logger.warning("a Spark job for %d tables died: %s", len(part), reason)
         if len(part) > 1:
@@ -59,12 +54,3 @@ def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[in
             failed[part[0]] = reason
             part = sorted(tables - failed.keys())
     return Survived(None, frozenset(), failed)
-
-
-def _reason(error: Exception) -> str:
-    cause = _CAUSE.search(str(error))
-    what = cause[1] if cause else raised(str(error))
-    return (
-        f"the Spark job for this table died: {what.split(' Consider setting')[0]}"
-        "\nhint: it may need more memory than a worker has: lower flush.rows, or give Spark's workers more"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
+from headwater.ducklake.model import Field, LiveFile, NewTable, Table
 from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
 from headwater.files import filesystem, inside
-from headwater.lake.target import Taken
-from headwater.sink.recent import Recent
+from headwater.lake.target import Destination, Taken
+from headwater.sink.ducklake.recent import Recent
+from headwater.sink.ducklake.reports import TakenOut, Wrote
 
-__all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "TakenOut", "Wrote", "read_report"]
+__all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
@@ -29,9 +30,9 @@ RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 
 @dataclass(frozen=True, slots=True)
 class DuckLakePlace:
-    """A live data file of the table that mirrors `oid`."""
+    """A live data file of the table that mirrors `oid`, or without one of the quarantine."""
 
-    oid: int
+    oid: int | None
     file: LiveFile
 
     @property
@@ -41,55 +42,43 @@ class DuckLakePlace:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The lake's table for a source table: its folder, its columns, and which of them are the key."""
+    """A table of the lake to write to: its folder, its columns, and which of them are the key."""
 
     path: str
     fields: tuple[Field, ...]
     key: tuple[Field, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TakenOut:
-    """Report: rows deleted from a live file."""
-
-    deletes: FileDeletes
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wrote:
-    """Report: a new data file."""
-
-    file: DataFile
-
-
-def read_report(report: bytes) -> TakenOut | Wrote:
-    found = pickle.loads(report)
-    assert isinstance(found, TakenOut | Wrote)
-    return found
+def landing(table: Table | NewTable, key: Sequence[str] = ()) -> Landing:
+    by_name = {field.name: field for field in table.columns}
+    return Landing(table.path, table.columns, tuple(by_name[name] for name in key if name in by_name))
 
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeTarget:
-    """Implements `headwater.lake.target.Target`. `snapshot` is the id the commit will most likely get.
+    """Implements `headwater.lake.target.Target`. `snapshot` is the id the commit will most likely get."""
 
-    `landings` has the quarantine under 0.
-    """
-
-    landings: Mapping[int, Landing]
+    landings: Mapping[int, Landing]  # by the source's OID
+    quarantine: Landing
     snapshot: int
     source: str
     attempt: str = ""  # in the names of the files
 
+    def landing(self, to: Destination) -> Landing:
+        return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
+
+    def _landing(self, place: DuckLakePlace) -> Landing:
+        return self.quarantine if place.oid is None else self.landings[place.oid]
+
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
-        key = self.landings[place.oid].key
+        key = self._landing(place).key
         if place.rows > SMALL_FILE:
             return _read_keys(place.file, key)
-        # Of small files there are many, and each is searched by many deliveries before somebody merges them.
+        # Of small files there are many, and each is searched by many deliveries before they are merged.
         return iter(_keys.get((place.file.path, key), lambda: list(_read_keys(place.file, key))))
 
     def rows(self, place: DuckLakePlace, positions: pa.Array) -> pa.Table:
-        landing = self.landings[place.oid]
+        landing = self._landing(place)
         return read_rows(filesystem(place.file.path), place.file, landing.fields, positions.to_numpy())
 
     def gone(self, place: DuckLakePlace) -> npt.NDArray[np.int64]:
@@ -106,14 +95,14 @@ class DuckLakeTarget:
         gone = wanted[alive]
         report = TakenOut(
             deletes.delete_rows(
-                files, self.landings[place.oid].path, place.file, gone, snapshot=self.snapshot, attempt=self.attempt
+                files, self._landing(place).path, place.file, gone, snapshot=self.snapshot, attempt=self.attempt
             ),
             len(gone),
         )
         return Taken(pa.array(alive), self._row_ids(place.file, gone), pickle.dumps(report))
 
-    def write(self, oid: int, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        landing = self.landings[max(oid, 0)]  # below 0: the quarantine
+    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+        landing = self.landing(to)
         files, done = filesystem(landing.path), []
         try:
             for replacing, load in _file_loads(rows):
@@ -122,7 +111,7 @@ class DuckLakeTarget:
                     files, landing.path, table, landing.fields, with_row_ids=replacing, attempt=self.attempt
                 )
                 done.append(Wrote(file))
-        except Exception:  # those before it are reported to no one
+        except Exception:  # nobody gets to know of those before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
             raise
@@ -155,7 +144,7 @@ def _read_row_ids(path: str) -> pa.Array | None:
 
 
 def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
-    """The table with nulls in columns that somebody else has added to the lake's table."""
+    """The table with nulls in columns that another client has added to the lake's table."""
     for field in fields:
         if field.name not in table.schema.names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, plain_type(field)))

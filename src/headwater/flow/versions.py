@@ -1,4 +1,4 @@
-"""Which shape each table has at the end of a batch, and where a batch must end because a key changes."""
+"""Which columns each table has at the end of a batch, and where a batch must end because a key changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headwater.change import Lsn, Relation
 from headwater.errors import CannotFollow
 from headwater.log import Part
 
-__all__ = ["Seen", "key_names", "newest_shapes", "next_key_change"]
+__all__ = ["TableChanges", "key_names", "next_key_change", "table_changes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A table's shapes in a batch: all that its changes were told under, and the one it has at the end."""
+class TableChanges:
+    """A table's part of a batch: the versions that its changes are under, its newest one, and how much it is."""
 
     newest: Relation
     versions: tuple[Relation, ...] = ()
@@ -23,21 +23,21 @@ class Seen:
     ops: frozenset[str] = frozenset()
 
 
-def newest_shapes(parts: Iterable[tuple[Relation, Part]], versions: Iterable[Relation]) -> dict[int, Seen]:
+def table_changes(parts: Iterable[tuple[Relation, Part]], versions: Iterable[Relation]) -> dict[int, TableChanges]:
     """By table. `versions` are all that count, in the order of the timeline, so that a table's last is its newest."""
-    found = {relation.oid: Seen(relation) for relation in versions}
+    found = {relation.oid: TableChanges(relation) for relation in versions}
     for relation, part in parts:
-        seen = found[relation.oid]
-        versions = seen.versions if relation in seen.versions else (*seen.versions, relation)
-        rows, size, ops = seen.rows + part.rows, seen.bytes + part.bytes, seen.ops | frozenset(part.ops)
-        found[relation.oid] = Seen(seen.newest, versions, rows, size, ops)
+        here = found[relation.oid]
+        versions = here.versions if relation in here.versions else (*here.versions, relation)
+        rows, size, ops = here.rows + part.rows, here.bytes + part.bytes, here.ops | frozenset(part.ops)
+        found[relation.oid] = TableChanges(here.newest, versions, rows, size, ops)
     return found
 
 
 def next_key_change(parts: Iterable[tuple[Relation, Part]], positions: Mapping[int, Lsn]) -> Lsn | None:
     """Where the first table changes its key, if changes under the old key come before: the batch must end there.
 
-    Rows are told apart by one key in a batch: an old tuple has the columns of the key that was in force.
+    Rows are known by one key in a batch: an old tuple has the columns of the key that was in force.
     """
     cuts = []
     spans: dict[int, dict[frozenset[int], tuple[Lsn, Lsn]]] = {}
@@ -53,13 +53,13 @@ def next_key_change(parts: Iterable[tuple[Relation, Part]], positions: Mapping[i
     return min(cuts, default=None)
 
 
-def key_names(seen: Seen) -> tuple[str, ...]:
-    """The columns that the batch's changes are told apart by, as they are called at its end; none: by all of them."""
-    keys = {relation.key_attnums for relation in seen.versions}
+def key_names(changes: TableChanges) -> tuple[str, ...]:
+    """The key of the batch's changes, by the names that its columns have at the end; empty: all columns."""
+    keys = {relation.key_attnums for relation in changes.versions}
     if len(keys) > 1:  # of one transaction: a batch cannot end between them
-        raise CannotFollow(f"table {seen.newest.table} changed its key in the middle of a transaction")
+        raise CannotFollow(f"table {changes.newest.table} changed its key in the middle of a transaction")
     (key,) = keys
-    names = tuple(column.name for column in seen.newest.columns if column.attnum in key)
+    names = tuple(column.name for column in changes.newest.columns if column.attnum in key)
     if len(names) != len(key):
-        raise CannotFollow(f"table {seen.newest.table} lost a column of its key")
+        raise CannotFollow(f"table {changes.newest.table} lost a column of its key")
     return names

@@ -1,0 +1,117 @@
+"""One Spark task of a copy: a range of a table → rows in the lake that nobody sees yet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from headwater import failpoints
+from headwater import merge as merging
+from headwater.change import Lsn, Relation
+from headwater.copy.reading import Range, read_range
+from headwater.copy.snapshot import Exported
+from headwater.lake import history
+from headwater.lake.quarantine import Origin, quarantined
+from headwater.lake.target import Destination, Reports, Target, misfits_of, rows_of
+from headwater.spark.faults import table_error
+from headwater.state import State
+from headwater.values.decode import Bad
+from headwater.values.types import LakeType
+
+__all__ = ["COPIED", "Copied", "CopyRange", "RangeOfTable", "gathered"]
+
+COPIED = pa.schema([("oid", pa.int64()), ("part", pa.string()), ("report", pa.binary()), ("error", pa.string())])
+
+
+class RangeOfTable(NamedTuple):
+    """What one task copies: a range of a table, the types of its columns in the lake, which rows, and in which mode."""
+
+    relation: Relation
+    range: Range
+    kinds: tuple[LakeType, ...]
+    where: str | None
+    history: bool
+
+
+class Copied(NamedTuple):
+    """What the tasks did: the lake's reports, and the tables of which a range could not be copied."""
+
+    reports: Reports
+    failed: Mapping[int, str]
+
+
+def gathered(rows: Iterable[Row]) -> Copied:
+    reports: defaultdict[Destination, list[bytes]] = defaultdict(list)
+    failed: dict[int, str] = {}
+    for each in rows:
+        if each.error is None:
+            reports[Destination(each.oid, each.part)].append(bytes(each.report))
+        else:
+            failed.setdefault(each.oid, each.error)
+    return Copied(dict(reports), failed)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRange:
+    source_url: str
+    exported: Exported
+    state_url: str
+    group: str
+    target: Target[Any]
+
+    def __call__(self, piece: RangeOfTable) -> Iterator[pa.RecordBatch]:
+        oid, count = piece.relation.oid, 0
+        found: list[dict[str, object]] = []
+        bad: list[pa.Table] = []
+
+        def rows() -> Iterator[tuple[pa.Table, None]]:
+            nonlocal count
+            name = self.exported.snapshot_name
+            for batch, misfits in read_range(
+                self.source_url, name, piece.relation, piece.range, piece.kinds, piece.where
+            ):
+                count += batch.num_rows
+                table = pa.Table.from_batches([batch])
+                if misfits:
+                    bad.append(self._quarantined(piece, table, misfits))
+                failpoints.hit("copy.read", str(piece.relation.table))
+                yield _as_history(table, self.exported.lsn) if piece.history else table, None
+
+        try:
+            found += self._written(rows_of(oid), rows())
+            if bad:
+                found += self._written(misfits_of(oid), [(table, None) for table in bad])
+        except Exception as exc:  # beside what was written before it, to be deleted
+            found.append({"oid": oid, "error": str(table_error(exc))})
+        with closing(State.connect(self.state_url)) as state:
+            state.add_progress(self.group, oid, count)
+        yield pa.RecordBatch.from_pylist(found, schema=COPIED)
+
+    def _written(self, to: Destination, rows: Iterable[tuple[pa.Table, None]]) -> list[dict[str, object]]:
+        return [{"oid": to.oid, "part": to.part, "report": each} for each in self.target.write(to, rows)]
+
+    def _quarantined(self, piece: RangeOfTable, rows: pa.Table, misfits: dict[int, tuple[Bad, ...]]) -> pa.Table:
+        relation = piece.relation
+        key = [relation.columns[index].name for index in relation.key]
+        bad = {relation.columns[index].name: each for index, each in misfits.items()}
+        kinds = dict(zip((column.name for column in relation.columns), piece.kinds, strict=True))
+        for name in key if not piece.history else ():
+            if name in bad:
+                raise merging.unfit_key(str(relation.table), name, kinds[name], bad[name][0])
+        keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
+        numbers = {column.name: column.attnum for column in relation.columns}
+        origin = Origin(self.target.source, relation.oid, str(relation.table), numbers)
+        return quarantined(origin, rows, key, bad, self.exported.lsn, keys)
+
+
+def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:
+    """Copied rows as the first of their history."""
+    known = {"_op": "copy", "_commit_lsn": at.value, "_seq": 0}
+    head = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows.num_rows) for field in history.SCHEMA]
+    return pa.Table.from_arrays([*head, *rows.columns], schema=pa.schema([*history.SCHEMA, *rows.schema]))

@@ -1,0 +1,112 @@
+"""The tables of one delivery, and what the log has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.change import Lsn, Relation
+from headwater.errors import TableError
+from headwater.flow.mirroring import Mirroring
+from headwater.flow.versions import TableChanges, next_key_change, table_changes
+from headwater.lake.sink import Plan, Standing
+from headwater.log import Batch as LogBatch
+from headwater.log import Part
+from headwater.merge import Failure, Failures, Segment, StagedChanges
+from headwater.state import TableRow
+
+__all__ = ["Staged", "Tables", "chosen", "staged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables that are delivered, and where they stand in the lake."""
+
+    rows: Mapping[int, TableRow]
+    everywhere: Mapping[int, Standing] = field(default_factory=dict)
+    taking_part: Mapping[int, Standing] = field(default_factory=dict)  # in this delivery
+    behind: bool = False  # those that take part come up to the others first
+    upto: Lsn | None = None
+    failed: Failures = field(default_factory=dict)
+
+    @property
+    def start(self) -> Lsn:
+        return min(each.position for each in self.taking_part.values())
+
+
+def chosen(m: Mirroring, plan: Plan) -> Tables:
+    """The tables to deliver now: all of them, or only those that are behind the others."""
+    rows = {row.oid: row for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
+    standing = {oid: plan.standings[oid] for oid in rows if oid in plan.standings}
+    for oid, each in standing.items():
+        _believe(m, rows[oid], each)
+    failed = {oid: Failure(str(_dropped(row))) for oid, row in rows.items() if oid not in standing}
+    if not standing:
+        return Tables(rows, failed=failed)
+    # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
+    lead = max(each.position for each in standing.values())
+    behind = {oid: each for oid, each in standing.items() if each.position < lead}
+    if behind:
+        return Tables(rows, standing, behind, True, lead, failed)
+    fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
+    return Tables(rows, standing, standing, False, min(fences, default=None), failed)
+
+
+def _believe(m: Mirroring, row: TableRow, standing: Standing) -> None:
+    """The lake's word is the truth: a crash may have kept it from the state."""
+    if row.position != standing.position:
+        m.state.set_state(m.group, row.oid, row.state, position=standing.position, failures=row.failures)
+        m.state.note_counts(m.group, {row.oid: standing.counts})
+    if row.lake != standing.name:
+        source = standing.name if row.options.followed_name else None
+        m.state.rename_table(m.group, row.oid, source=source, lake=standing.name)
+
+
+def _dropped(row: TableRow) -> TableError:
+    return TableError(
+        f"the lake has no table {row.lake} any more",
+        hint="another client dropped it there: stop this run, `headwater run --recopy` copies the table again",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The next whole transactions in the log: up to where, and each table's part of them."""
+
+    segments: tuple[Segment, ...]
+    upto: Lsn
+    changes: Mapping[int, TableChanges]
+
+    @property
+    def reader(self) -> StagedChanges:
+        relations = {relation.id: relation for each in self.changes.values() for relation in each.versions}
+        return StagedChanges(self.segments, relations, self.upto)
+
+
+def staged(m: Mirroring, tables: Tables) -> Staged:
+    """The next batch for these tables; it never goes past a change of a key."""
+    positions = {oid: each.position for oid, each in tables.taking_part.items()}
+    batch = m.log.read(tables.start, tables.upto, m.max_rows)
+    parts = _parts(m, batch, positions)
+    while (cut := next_key_change(parts, positions)) is not None:
+        batch = m.log.read(tables.start, cut, m.max_rows)
+        parts = _parts(m, batch, positions)
+    defined = m.log.defined(positions, tables.start, batch.upto)
+    wanted = {relation.id for relation, _ in parts}
+    wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
+    segments = tuple(Segment(each.path, each.bytes, each.commit, each.aborted) for each in batch.segments)
+    return Staged(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()))
+
+
+def _parts(m: Mirroring, batch: LogBatch, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:
+    """The parts of the segments that hold something new for a table."""
+    relations = m.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
+    found = [(relations[part.relation_id], part) for segment in batch.segments for part in segment.parts]
+    return [
+        (relation, part)
+        for relation, part in found
+        if relation.oid in positions
+        and part.first_lsn < batch.upto
+        and positions[relation.oid] < batch.upto
+        and positions[relation.oid] <= part.last_lsn
+    ]

@@ -1,0 +1,171 @@
+"""A lake as the end of the pipeline: one contract for every kind of lake, and one suite that tests it.
+
+What happens to a lake happens in attempts. An attempt is begun, Spark's workers write through its target, and its
+commit makes everything visible at once, the tables' new positions included; or it is discarded, and nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.lake.counts import Counts
+from headwater.lake.target import Place, Reports, Target
+from headwater.values.types import LakeType
+
+__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "Landed", "Names", "Plan", "Sink", "Standing"]
+
+Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
+Kinds = Mapping[str, LakeType]  # by column
+Bounds = Mapping[int, tuple[int, int] | None]  # by table, the lowest and highest value of the key's first column
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A commit: the snapshot that it made, and what each table got."""
+
+    snapshot_id: int
+    counts: Mapping[int, Counts] = field(default_factory=dict)
+
+
+class Standing(Protocol):
+    """A mirrored table as the lake has it now."""
+
+    @property
+    def oid(self) -> int: ...
+
+    @property
+    def name(self) -> TableName: ...
+
+    @property
+    def position(self) -> Lsn:
+        """Every transaction that commits before it is in the table."""
+        ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+    def check_writable(self) -> None:
+        """TableError if another client made it a table that we do not write."""
+        ...
+
+    def same_key(self, relation: Relation) -> bool:
+        """Whether the relation's rows are known by the same columns as the mirror's."""
+        ...
+
+
+class Names(Protocol):
+    """The names that are taken in a lake."""
+
+    def take(self, name: TableName) -> None:
+        """Take a name; TableError if it is not free."""
+        ...
+
+
+class Attempt(Protocol):
+    """Work on the lake that nobody sees before its commit."""
+
+    @property
+    def target(self) -> Target[Any]: ...
+
+    def discard(self, reports: Reports) -> None:
+        """Delete what was written with these reports."""
+        ...
+
+
+class Delivery(Attempt, Protocol):
+    """Changes to tables that the lake has."""
+
+    def places(self, wanted: Bounds) -> Sequence[Place]:
+        """The files of these tables that may hold a key whose first column lies within the bounds."""
+        ...
+
+    def quarantine(self) -> Sequence[Place]:
+        """The files of values that the lake's types could not hold; none, as a rule."""
+        ...
+
+    def commit(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        """Land the tables in `upto`: rows, columns, positions; and give tables new names.
+
+        CommitConflict: nothing landed, plan again. AlreadyDelivered: nothing landed, a table does not stand where the
+        plan has it. CommitUnknown: it may have landed, the standings say.
+        """
+        ...
+
+
+class Copy(Attempt, Protocol):
+    """New tables with all their rows."""
+
+    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        """Create these tables as they were at this position; the mirrors they replace go in the same snapshot.
+
+        CommitConflict, AlreadyDelivered, TableError: nothing landed. CommitUnknown: the standings say.
+        """
+        ...
+
+
+class Plan(Protocol):
+    """A delivery, planned on the newest snapshot: what others change after it is a conflict at the commit."""
+
+    @property
+    def snapshot_id(self) -> int: ...
+
+    @property
+    def standings(self) -> Mapping[int, Standing]: ...
+
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[Plan, bool]:
+        """The plan in which the mirror gets the relation's columns, and whether it has others now.
+
+        CannotFollow if only a new copy could, TableError if not even that.
+        """
+        ...
+
+    def begin(self, keys: Keys) -> Delivery:
+        """Begin an attempt for these tables."""
+        ...
+
+
+NewMirror = TypeVar("NewMirror")  # what a sink knows about a table that it does not have yet
+
+
+class Sink(Protocol[NewMirror]):
+    """A lake, for the tables of one group. Its word on positions is the truth; the state's copy is for display."""
+
+    @property
+    def source(self) -> str:
+        """Under which name the lake keeps the positions of this group."""
+        ...
+
+    def standings(self) -> Mapping[int, Standing]:
+        """Every table of ours in the lake, by the source's OID."""
+        ...
+
+    def plan(self) -> Plan: ...
+
+    def new_mirror(
+        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
+    ) -> NewMirror:
+        """Prepare a table; its own mirror and those of `replaces` make way for it. TableError if it cannot be."""
+        ...
+
+    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy:
+        """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it."""
+        ...
+
+    def names(self, given_up: Iterable[int]) -> Names:
+        """The names that are taken once the mirrors of these tables have given up theirs."""
+        ...
+
+    def rename(self, names: Mapping[int, TableName]) -> None:
+        """Give mirrors other names, in a commit of its own."""
+        ...
+
+    def collect(self) -> int:
+        """Delete what attempts that failed or were killed have written; how many files. None may be under way."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,88 @@
+"""Where a batch's changes come from: the one contract between the merge and what it reads.
+
+Today that is the log, whose changes are pgoutput messages (`staged.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.merge.mirror import Mirror, MirrorColumn
+from headwater.values.decode import Bad
+
+__all__ = ["ChangeReader", "Keyed", "Read", "Typed"]
+
+
+class Read(NamedTuple):
+    """Changes of one table under one version of its columns, in commit order.
+
+    `rows` has `commit_lsn`, `seq`, `op` and `message`, whose content only the reader knows; for a table that keeps its
+    history also `xid` and `commit_ts`.
+    """
+
+    mirror: Mirror
+    version: int
+    rows: pa.Table
+
+
+class Keyed(NamedTuple):
+    """Changes with their keys: `rows` are indexes of the messages, `late` orders two changes made of one message.
+
+    `holes`: the row has TOASTed values that its message omits; `origin`: the key such a row had before it moved. The
+    delete that is its other half has `holes`, too.
+    """
+
+    rows: npt.NDArray[np.int64]
+    late: npt.NDArray[np.bool_]
+    op: npt.NDArray[np.uint8]
+    key: pa.Array
+    holes: npt.NDArray[np.bool_]
+    origin: pa.Array
+
+
+class Typed(NamedTuple):
+    """Rows as the lake has them, and by column the values that its types cannot hold."""
+
+    rows: pa.Table
+    bad: dict[str, tuple[Bad, ...]]
+
+
+class ChangeReader(Protocol):
+    """Reads changes inside Spark's workers; picklable."""
+
+    def units(self, tasks: int) -> Sequence[Any]:
+        """The changes as at most so many units of similar size, each for one task."""
+        ...
+
+    def read(self, unit: Any, mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+        """A unit's changes to these tables, as far as they come after the tables' positions."""
+        ...
+
+    def tables(self) -> Mapping[int, int]:
+        """The table (its OID) of every version."""
+        ...
+
+    def keyed(self, read: Read) -> Keyed:
+        """What each change does to which key. An update that changes the key is a delete there and an insert here."""
+        ...
+
+    def typed(self, mirror: Mirror, upserts: pa.Table, lake: pa.Table | None = None) -> Typed:
+        """New rows, all of one version, decoded into the table's newest columns.
+
+        `upserts` has at least `relation` and `message`; with holes also what fills them (`net.UPSERT`): older messages,
+        or the row of key `base` among `lake`, the lake's own rows with a column `key`.
+        """
+        ...
+
+    def history(self, read: Read) -> Typed:
+        """Every change as a row of the table's history."""
+        ...
+
+    def omits(self, mirror: Mirror, column: MirrorColumn, upsert: Mapping[str, Any]) -> bool:
+        """Whether neither the row's message nor any before it in the batch has a value for this column."""
+        ...

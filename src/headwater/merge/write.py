@@ -1,0 +1,177 @@
+"""The last kinds of task: write data files, of what was folded or of changes that need no fold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from headwater import failpoints
+from headwater.errors import CannotFollow, TableError
+from headwater.lake.quarantine import Origin, quarantined
+from headwater.lake.target import Destination, Target, misfits_of, rows_of
+from headwater.merge.batch import Batch
+from headwater.merge.locate import LOCATED
+from headwater.merge.mirror import Mirror
+from headwater.merge.reader import Read, Typed
+from headwater.merge.scratch import Kept, Scratch
+from headwater.spark.faults import table_error
+
+__all__ = ["WRITTEN", "Append", "WriteBucket"]
+
+APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
+
+WRITTEN = pa.schema(
+    [
+        ("oid", pa.int64()),  # with `part`, the destination
+        ("part", pa.string()),
+        ("report", pa.binary()),
+        ("error", pa.string()),
+        ("needs_recopy", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBucket:
+    """A bucket's net changes and the places of the rows they replace → data files."""
+
+    batch: Batch
+    target: Target[Any]
+    room: Scratch
+    kept: tuple[Kept, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        located = pa.Table.from_batches(batches, LOCATED)
+        for row in located.filter(pc.is_valid(located["report"])).select(["oid", "part", "report"]).to_pylist():
+            yield _written(Destination(row["oid"], row["part"]), [row["report"]])
+        failed = located.filter(pc.is_valid(located["error"])).select(["oid", "error"])
+        yield pa.RecordBatch.from_pylist(failed.to_pylist(), schema=WRITTEN)
+        context = TaskContext.get()
+        assert context is not None
+        bucket = context.partitionId()  # repartitionById: the partition is the bucket
+        older: defaultdict[int, list[str]] = defaultdict(list)
+        for row in located.filter(pc.is_valid(located["rows"])).select(["oid", "rows"]).to_pylist():
+            older[row["oid"]].append(row["rows"])
+        found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
+        oids = found["oid"].to_numpy()
+        for kept in self.kept:
+            if kept.bucket == bucket and not pc.any(pc.equal(failed["oid"], kept.oid)).as_py():
+                first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
+                yield from self._written(kept, found.slice(first, end - first), older[kept.oid])
+
+    def _written(self, kept: Kept, located: pa.Table, older: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        upserts = pa.table(self.room.upserts(kept))
+        places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
+        upserts = upserts.append_column("row_id", located["row_id"].take(places))
+        known = pc.is_valid(upserts["row_id"])
+        lake = pa.concat_tables([self.room.rows(name) for name in older]) if older else None
+        bad: list[pa.Table] = []
+        try:
+            fresh = self._rows(kept.oid, upserts.filter(pc.invert(known)), lake, bad, ids=False)
+            replacing = self._rows(kept.oid, upserts.filter(known), lake, bad, ids=True)
+            failpoints.hit("deliver.decoded", self.batch.mirrors[kept.oid].name)
+            to = rows_of(kept.oid)
+            yield _written(to, self.target.write(to, (*fresh, *replacing)))
+            yield from _quarantine(self.target, kept.oid, bad)
+        except Exception as error:
+            yield _failed(kept.oid, table_error(error))
+
+    def _rows(
+        self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table], *, ids: bool
+    ) -> list[tuple[pa.Table, pa.Array | None]]:
+        """Typed rows by relation version, with their row ids; what they cannot hold is added to `bad`."""
+        found = []
+        mirror = self.batch.mirrors[oid]
+        for relation in pc.unique(upserts["relation"]).to_pylist():
+            part = upserts.filter(pc.equal(upserts["relation"], relation)).combine_chunks()
+            typed = self.batch.reader.typed(mirror, part, lake)
+            if typed.bad:
+                lsns, keys = part["lsn"].to_numpy(), part["key"].combine_chunks()
+                bad.append(_bad_rows(self.target.source, mirror, typed, lsns, keys))
+            found.append((typed.rows, part["row_id"].combine_chunks() if ids else None))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A unit of nothing but inserts, or of tables that keep their history → data files, in one go."""
+
+    batch: Batch
+    target: Target[Any]
+
+    def __call__(self, unit: Any) -> Iterator[pa.RecordBatch]:
+        held: defaultdict[int, list[tuple[pa.Table, pa.Array | None]]] = defaultdict(list)
+        bad: defaultdict[int, list[pa.Table]] = defaultdict(list)
+        size = 0
+        failed: set[int] = set()
+        for read in self.batch.reader.read(unit, self.batch.mirrors):
+            mirror = read.mirror
+            if mirror.oid in failed:
+                continue
+            try:
+                typed = self._typed(read)
+                failpoints.hit("deliver.decoded", mirror.name)
+                if typed.bad:
+                    lsns = read.rows["commit_lsn"].to_numpy()
+                    bad[mirror.oid].append(_bad_rows(self.target.source, mirror, typed, lsns, self._keys(read)))
+            except Exception as error:
+                failed.add(mirror.oid)
+                held.pop(mirror.oid, None)
+                yield _failed(mirror.oid, table_error(error))
+                continue
+            held[mirror.oid].append((typed.rows, None))
+            size += typed.rows.nbytes
+            if size > APPEND_BYTES:
+                yield from self._flush(held, bad)
+                held.clear()
+                bad.clear()
+                size = 0
+        yield from self._flush(held, bad)
+
+    def _typed(self, read: Read) -> Typed:
+        if read.mirror.history:
+            return self.batch.reader.history(read)
+        versions = pa.array(np.full(read.rows.num_rows, read.version))
+        return self.batch.reader.typed(read.mirror, pa.table({"relation": versions, "message": read.rows["message"]}))
+
+    def _keys(self, read: Read) -> pa.Array | None:
+        """What the quarantine knows the rows by; those of a history are never replaced."""
+        return None if read.mirror.history else self.batch.reader.keyed(read).key
+
+    def _flush(
+        self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]], bad: Mapping[int, list[pa.Table]]
+    ) -> Iterator[pa.RecordBatch]:
+        for oid, rows in held.items():
+            try:
+                yield _written(rows_of(oid), self.target.write(rows_of(oid), rows))
+                yield from _quarantine(self.target, oid, bad.get(oid, []))
+            except Exception as error:
+                yield _failed(oid, table_error(error))
+
+
+def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
+    origin = Origin(source, mirror.oid, mirror.name, {column.name: column.attnum for column in mirror.columns})
+    return quarantined(origin, typed.rows, mirror.key, typed.bad, lsns, keys)
+
+
+def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Values that the lake's types cannot hold."""
+    if bad:
+        yield _written(misfits_of(oid), target.write(misfits_of(oid), [(each, None) for each in bad]))
+
+
+def _written(to: Destination, reports: Sequence[bytes]) -> pa.RecordBatch:
+    rows = [{"oid": to.oid, "part": to.part, "report": report} for report in reports]
+    return pa.RecordBatch.from_pylist(rows, schema=WRITTEN)
+
+
+def _failed(oid: int, error: TableError) -> pa.RecordBatch:
+    row = {"oid": oid, "error": str(error), "needs_recopy": isinstance(error, CannotFollow)}
+    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)

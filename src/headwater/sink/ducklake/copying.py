@@ -1,0 +1,98 @@
+"""New tables of a DuckLake, with all their rows, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import Advance, Alteration, Commit, NewTable
+from headwater.errors import AlreadyDelivered, CommitConflict, TableError
+from headwater.lake.counts import Counts
+from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.sink import Landed
+from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.sink.ducklake.landing import land
+from headwater.sink.ducklake.quarantine import quarantine_table, settle_all
+from headwater.sink.ducklake.reports import delete_files, rows_written, table_change
+from headwater.sink.ducklake.standing import DuckLakeStanding, standings
+from headwater.sink.ducklake.target import DuckLakeTarget
+
+__all__ = ["DuckLakeCopy", "NewMirror", "renamed"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMirror:
+    """A table the lake does not have yet; its folder is known, so files can be written before it exists.
+
+    `replaces` are the mirrors that go in the same snapshot: its own, if the table is copied again, and those of the
+    tables whose place it takes.
+    """
+
+    oid: int
+    table: NewTable
+    mirrored: MirroredColumns
+    replaces: Mapping[int, DuckLakeStanding]
+
+
+@dataclass(frozen=True, slots=True)
+class DuckLakeCopy:
+    """Implements `headwater.lake.sink.Copy`."""
+
+    lake: Lake
+    mirrors: Sequence[NewMirror]
+    names: Mapping[int, TableName]  # that other mirrors get with it
+    target: DuckLakeTarget
+    new_quarantine: NewTable | None  # if the lake has none
+
+    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        base, source = self.lake.snapshot(), self.target.source
+        landing = [each for each in self.mirrors if each.oid in tables]
+        counts = {each.oid: _counts(each, reports) for each in landing}
+        replaced = {oid: standing for each in landing for oid, standing in each.replaces.items()}
+        settled = settle_all(self.lake, self.target, replaced, base, at)
+        kept = [*(note for each in landing for note in reports.get(misfits_of(each.oid), ())), *settled]
+        changes = [table_change(each.table.name, reports.get(rows_of(each.oid), ()))[0] for each in landing]
+        if kept:
+            quarantine = self.new_quarantine.name if self.new_quarantine else quarantine_table(self.lake, source).id
+            changes.append(table_change(quarantine, kept)[0])
+        commit = Commit(
+            base,
+            source,
+            {each.oid: _advance(each, at, counts[each.oid]) for each in landing},
+            (*(each.table for each in landing), *((self.new_quarantine,) if self.new_quarantine else ())),
+            tuple(changes),
+            alterations=renamed(self.lake, source, self.names),
+            dropped=tuple(each.table.id for each in replaced.values()),
+            forgotten=tuple(replaced.keys() - {each.oid for each in landing}),
+            attempt=self.target.attempt,
+        )
+        try:
+            return Landed(land(self.lake, commit), counts)
+        except (CommitConflict, AlreadyDelivered, TableError):
+            if settled:
+                delete_files(quarantine_table(self.lake, source).path, settled)
+            raise
+
+    def discard(self, reports: Reports) -> None:
+        for to, notes in reports.items():
+            delete_files(self.target.landing(to).path, notes)
+
+
+def renamed(lake: Lake, source: str, names: Mapping[int, TableName]) -> tuple[Alteration, ...]:
+    """Mirrors with other names and the columns they have."""
+    if not names:
+        return ()
+    tables = {oid: each.table for oid, each in standings(lake, source).items() if oid in names}
+    return tuple(Alteration(table.id, table.columns, names[oid]) for oid, table in tables.items())
+
+
+def _counts(mirror: NewMirror, reports: Reports) -> Counts:
+    bad = reports.get(misfits_of(mirror.oid), ())
+    return Counts(copied=rows_written(reports.get(rows_of(mirror.oid), ())), quarantined=rows_written(bad))
+
+
+def _advance(mirror: NewMirror, at: Lsn, counts: Counts) -> Advance:
+    expected = mirror.replaces[mirror.oid].position if mirror.oid in mirror.replaces else None
+    return Advance(mirror.table.name, expected, at, str(mirror.mirrored), counts)

@@ -1,0 +1,176 @@
+"""Changes to a DuckLake's tables: planned on a snapshot, written by workers, landed in the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.ducklake.deletes import end_file
+from headwater.ducklake.evolution import check_names
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import Advance, Alteration, Commit, Field, Snapshot, Table
+from headwater.ducklake.stats import column_stats, overlaps
+from headwater.ducklake.writing import arrow_type
+from headwater.files import filesystem
+from headwater.lake import quarantine
+from headwater.lake.counts import Counts
+from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.sink import Bounds, Keys, Kinds, Landed
+from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
+from headwater.sink.ducklake.columns import evolved
+from headwater.sink.ducklake.landing import land
+from headwater.sink.ducklake.quarantine import quarantine_places
+from headwater.sink.ducklake.reports import TakenOut, delete_files, rows_written, table_change
+from headwater.sink.ducklake.standing import DuckLakeStanding
+from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, Landing, landing
+
+__all__ = ["DuckLakeDelivery", "DuckLakePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Evolution:
+    """A mirror's columns as the next commit is to have them."""
+
+    fields: tuple[Field, ...]
+    mirrored: MirroredColumns
+
+
+@dataclass(frozen=True, slots=True)
+class DuckLakePlan:
+    """Implements `headwater.lake.sink.Plan`."""
+
+    lake: Lake
+    source: str
+    base: Snapshot
+    standings: Mapping[int, DuckLakeStanding]
+    quarantine: Table
+    evolutions: Mapping[int, _Evolution] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> int:
+        return self.base.id
+
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[DuckLakePlan, bool]:
+        standing = self.standings[relation.oid]
+        added = any(column.attnum not in standing.mirrored.fields for column in relation.columns)
+        next_id = self.lake.next_column_id(standing.table.id) if added else 0
+        fields, mirrored = evolved(standing.table, standing.mirrored, relation, dict(kinds), next_id)
+        check_names(str(relation.table), fields)
+        evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
+        return replace(self, evolutions=evolutions), fields != standing.table.columns
+
+    def begin(self, keys: Keys) -> DuckLakeDelivery:
+        landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
+        kept = landing(self.quarantine, quarantine.KNOWN_BY)
+        attempt = self.lake.begin(self.source) if keys else ""  # nothing is written without a table
+        return DuckLakeDelivery(self, keys, DuckLakeTarget(landings, kept, self.base.id + 1, self.source, attempt))
+
+    def fields(self, oid: int) -> tuple[Field, ...]:
+        return self.evolutions[oid].fields if oid in self.evolutions else self.standings[oid].table.columns
+
+    def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
+        """Without a key, a table's rows are known by all of its columns that we mirror."""
+        table = replace(self.standings[oid].table, columns=self.fields(oid))
+        return landing(table, key or self._mirrored(oid))
+
+    def _mirrored(self, oid: int) -> tuple[str, ...]:
+        mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
+        by_id = {each.id: each.name for each in self.fields(oid)}
+        return tuple(by_id[id_] for _, id_ in sorted(mirrored.fields.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class DuckLakeDelivery:
+    """Implements `headwater.lake.sink.Delivery`."""
+
+    plan: DuckLakePlan
+    keys: Keys
+    target: DuckLakeTarget
+
+    def places(self, wanted: Bounds) -> list[DuckLakePlace]:
+        plan = self.plan
+        tables = {plan.standings[oid].table.id: oid for oid in wanted}
+        if not tables:
+            return []
+        leading = {oid: self._leading(oid) for oid in wanted}
+        sought = {oid: _texts(leading[oid], bounds) for oid, bounds in wanted.items()}
+        bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
+        found = []
+        for file in plan.lake.files(list(tables), plan.base, bounds_of):
+            oid = tables[file.table_id]
+            column = leading[oid]
+            if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]):
+                found.append(DuckLakePlace(oid, file))
+        return found
+
+    def quarantine(self) -> list[DuckLakePlace]:
+        return quarantine_places(self.plan.lake, self.plan.quarantine, self.plan.base)
+
+    def commit(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        plan, changes, counts, advances = self.plan, [], {}, {}
+        for oid, lsn in upto.items():
+            standing = plan.standings[oid]
+            if rows_of(oid) in reports or oid in truncated:
+                ended = self._ended(oid) if oid in truncated else []
+                change, counts[oid] = table_change(standing.table.id, reports.get(rows_of(oid), ()), ended)
+                changes.append(replace(change, truncate=oid in truncated))
+                counts[oid] = replace(counts[oid], quarantined=rows_written(reports.get(misfits_of(oid), ())))
+            mirrored = str(plan.evolutions[oid].mirrored) if oid in plan.evolutions else None
+            advances[oid] = Advance(standing.table.id, standing.position, lsn, mirrored, counts.get(oid, Counts()))
+        kept = [note for to in (SETTLED, *map(misfits_of, upto)) for note in reports.get(to, ())]
+        if kept:
+            changes.append(table_change(plan.quarantine.id, kept)[0])
+        commit = Commit(
+            plan.base,
+            plan.source,
+            advances,
+            changes=tuple(changes),
+            alterations=self._alterations(upto, names),
+            attempt=self.target.attempt or None,
+        )
+        return Landed(land(plan.lake, commit), counts)
+
+    def discard(self, reports: Reports) -> None:
+        for to, notes in reports.items():
+            delete_files(self.target.landing(to).path, notes)
+
+    def _alterations(self, upto: Collection[int], names: Mapping[int, TableName]) -> tuple[Alteration, ...]:
+        """Columns change with a table's own changes only; names also of tables that do not move."""
+        found = []
+        for oid in dict.fromkeys((*names, *upto)):
+            table = self.plan.standings[oid].table
+            fields = self.plan.fields(oid) if oid in upto else table.columns
+            if fields != table.columns or oid in names:
+                found.append(Alteration(table.id, fields, names.get(oid)))
+        return tuple(found)
+
+    def _ended(self, oid: int) -> list[TakenOut]:
+        table = self.plan.standings[oid].table
+        return [
+            TakenOut(
+                end_file(filesystem(table.path), table.path, file, self.target.attempt),
+                file.record_count - file.deleted_count,
+            )
+            for file in self.plan.lake.files([table.id], self.plan.base)
+        ]
+
+    def _leading(self, oid: int) -> Field:
+        fields = self.plan.fields(oid)
+        name = (self.keys[oid] or (fields[0].name,))[0]
+        return next(field for field in fields if field.name == name)
+
+
+def _texts(column: Field, bounds: tuple[int, int] | None) -> tuple[str | None, str | None]:
+    """Bounds as the catalog's statistics spell them."""
+    if bounds is None:
+        return None, None
+    kind = arrow_type(column)
+    numbers = pa.array(bounds, pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    values = numbers.view(kind) if pa.types.is_temporal(kind) else numbers.cast(kind)
+    (stats,) = column_stats(pa.table({column.name: values}), [column])
+    return stats.min, stats.max

@@ -1,0 +1,56 @@
+"""The quarantine in a DuckLake: a table of its own, made when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headwater.change import Lsn
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import Commit, Field, NewTable, Snapshot, Table
+from headwater.errors import OperatorMustAct
+from headwater.lake import quarantine
+from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, landing
+
+__all__ = ["AUTHOR", "new_quarantine", "quarantine_places", "quarantine_table", "settle_all"]
+
+AUTHOR = "headwater"
+
+
+def new_quarantine(lake: Lake) -> NewTable | None:
+    """The quarantine for a commit to create; None if the lake has it."""
+    if lake.table(quarantine.NAME) is not None:
+        return None
+    return lake.new_table(quarantine.NAME, [Field(0, name, kind) for name, _, kind in quarantine.FIELDS])
+
+
+def quarantine_table(lake: Lake, source: str) -> Table:
+    """The quarantine; created anew if another client dropped it."""
+    table = lake.table(quarantine.NAME)
+    if table is None:
+        new = new_quarantine(lake)
+        assert new is not None
+        lake.commit(Commit(lake.snapshot(), source, new_tables=(new,), author=AUTHOR))
+        return quarantine_table(lake, source)
+    if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
+        raise OperatorMustAct(
+            f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
+        )
+    return table
+
+
+def quarantine_places(lake: Lake, table: Table, base: Snapshot) -> list[DuckLakePlace]:
+    return [DuckLakePlace(None, file) for file in lake.files([table.id], base)]
+
+
+def settle_all(lake: Lake, target: DuckLakeTarget, tables: Collection[int], base: Snapshot, at: Lsn) -> list[bytes]:
+    """Mark every open value of these tables as settled: what is still bad comes again with their new copies."""
+    if not tables:
+        return []
+    table = quarantine_table(lake, target.source)
+    own = DuckLakeTarget({}, landing(table, quarantine.KNOWN_BY), base.id + 1, target.source, target.attempt)
+    settled = quarantine.settled_by(at)
+    reports: list[bytes] = []
+    for place in quarantine_places(lake, table, base):
+        found = {position: settled for position, _ in quarantine.unresolved(own, place, tables)}
+        reports += quarantine.rewritten(own, place, found)
+    return reports

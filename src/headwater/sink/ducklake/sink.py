@@ -1,0 +1,72 @@
+"""A DuckLake as the end of the pipeline: tables, files, deletes and positions land in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headwater.change import Relation, TableName
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import Commit
+from headwater.ducklake.names import Names
+from headwater.lake.sink import Kinds
+from headwater.sink.ducklake.columns import fields_of
+from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
+from headwater.sink.ducklake.delivery import DuckLakePlan
+from headwater.sink.ducklake.quarantine import AUTHOR, new_quarantine, quarantine_table
+from headwater.sink.ducklake.standing import DuckLakeStanding, standings
+from headwater.sink.ducklake.target import DuckLakeTarget, landing
+
+__all__ = ["DuckLakeSink"]
+
+
+class DuckLakeSink:
+    """Implements `headwater.lake.sink.Sink`.
+
+    Exactly once: a commit names the position it starts from, and lands only if the lake stands there.
+    """
+
+    def __init__(self, lake: Lake, source: str) -> None:
+        self._lake = lake
+        self.source = source
+
+    def standings(self) -> Mapping[int, DuckLakeStanding]:
+        return standings(self._lake, self.source)
+
+    def plan(self) -> DuckLakePlan:
+        # The snapshot is read first, so that what others change after it is noticed at the commit.
+        base, here = self._lake.snapshot(), self.standings()
+        # Another client may have put rows into the catalog itself, where no file holds them: have them moved.
+        for table_id in self._lake.inlined_rows([each.table.id for each in here.values()]):
+            self._lake.flush_inlined(next(each.table for each in here.values() if each.table.id == table_id))
+            base = self._lake.snapshot()
+        return DuckLakePlan(self._lake, self.source, base, here, quarantine_table(self._lake, self.source))
+
+    def new_mirror(
+        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
+    ) -> NewMirror:
+        here = self.standings()
+        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
+        fields, mirrored = fields_of(relation, dict(kinds), with_history=history)
+        return NewMirror(relation.oid, self._lake.new_table(name, fields), mirrored, gone)
+
+    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> DuckLakeCopy:
+        new = new_quarantine(self._lake)
+        landings = {each.oid: landing(each.table) for each in mirrors}
+        kept = landing(new or quarantine_table(self._lake, self.source))
+        attempt = self._lake.begin(self.source)
+        target = DuckLakeTarget(landings, kept, self._lake.snapshot().id + 1, self.source, attempt)
+        return DuckLakeCopy(self._lake, mirrors, names, target, new)
+
+    def names(self, given_up: Iterable[int]) -> Names:
+        here = self.standings()
+        return self._lake.names([here[oid].table.id for oid in given_up if oid in here])
+
+    def rename(self, names: Mapping[int, TableName]) -> None:
+        alterations = renamed(self._lake, self.source, names)
+        self._lake.commit(Commit(self._lake.snapshot(), self.source, alterations=alterations, author=AUTHOR))
+
+    def collect(self) -> int:
+        return self._lake.collect(self.source)
+
+    def close(self) -> None:
+        self._lake.close()

@@ -1,0 +1,56 @@
+"""A mirrored table as a DuckLake has it now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import Table
+from headwater.errors import TableError
+from headwater.lake.counts import Counts
+from headwater.lake.mirrored import MirroredColumns
+
+__all__ = ["DuckLakeStanding", "standings"]
+
+
+@dataclass(frozen=True, slots=True)
+class DuckLakeStanding:
+    """Implements `headwater.lake.sink.Standing`."""
+
+    oid: int
+    table: Table
+    position: Lsn
+    mirrored: MirroredColumns
+    counts: Counts
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.table.schema, self.table.name)
+
+    def check_writable(self) -> None:
+        if self.table.partitioned:
+            raise TableError(
+                f"another client has partitioned {self.name}, which this version does not write",
+                hint=f"run `ALTER TABLE {self.name} RESET PARTITIONED BY` in the lake",
+            )
+
+    def same_key(self, relation: Relation) -> bool:
+        return self.mirrored.same_key(relation)
+
+
+def standings(lake: Lake, source: str) -> Mapping[int, DuckLakeStanding]:
+    positions = lake.positions(source)
+    tables = {table.id: table for table in lake.tables().values()}
+    return {
+        oid: DuckLakeStanding(
+            oid,
+            tables[each.table_id],
+            each.lsn,
+            MirroredColumns.parse(each.shape) if each.shape else MirroredColumns({}),
+            each.counts,
+        )
+        for oid, each in positions.items()
+        if each.table_id in tables
+    }
