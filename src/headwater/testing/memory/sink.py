@@ -1,0 +1,276 @@
+"""The sink of a lake in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.errors import AlreadyDelivered, CommitConflict
+from headwater.lake import quarantine
+from headwater.lake.counts import Counts
+from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.sink import Bounds, Keys, Kinds, Landed
+from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
+from headwater.testing.memory.columns import columns_of, evolved
+from headwater.testing.memory.lake import Column, Contents, MemoryLake, MemoryNames, MemoryStanding, Table
+from headwater.testing.memory.target import Landing, MemoryPlace, MemoryTarget, TakenOut, Wrote, read_report
+
+__all__ = ["MemorySink"]
+
+_QUARANTINE = tuple(Column(at, name, arrow) for at, (name, arrow, _) in enumerate(quarantine.FIELDS, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _NewMirror:
+    oid: int
+    name: TableName
+    columns: tuple[Column, ...]
+    mirrored: MirroredColumns
+    replaces: Mapping[int, MemoryStanding]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySink:
+    """Implements `headwater.lake.sink.Sink`."""
+
+    lake: MemoryLake
+    source: str
+
+    def standings(self) -> Mapping[int, MemoryStanding]:
+        return self.lake.contents.standing(self.source)
+
+    def plan(self) -> _Plan:
+        if self.lake.contents.named(quarantine.NAME) is None:
+            self.lake.commit(_with_quarantine)
+        return _Plan(self, self.lake.contents)
+
+    def new_mirror(
+        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
+    ) -> _NewMirror:
+        here = self.standings()
+        columns, mirrored = columns_of(relation, kinds, with_history=history)
+        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
+        return _NewMirror(relation.oid, name, columns, mirrored, gone)
+
+    def begin_copy(self, mirrors: Sequence[_NewMirror], names: Mapping[int, TableName]) -> _Copy:
+        landings = {each.oid: Landing(each.columns, ()) for each in mirrors}
+        target = MemoryTarget(landings, Landing(_QUARANTINE, quarantine.KNOWN_BY), self.source)
+        return _Copy(self.lake, mirrors, names, target)
+
+    def names(self, given_up: Iterable[int]) -> MemoryNames:
+        here = self.standings()
+        free = {here[oid].name for oid in given_up if oid in here}
+        return MemoryNames({table.name for table in self.lake.contents.tables.values()} - free)
+
+    def rename(self, names: Mapping[int, TableName]) -> None:
+        self.lake.commit(lambda now: _renamed(now, self.source, names))
+
+    def collect(self) -> int:
+        return 0  # what was not committed was never anywhere
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    sink: MemorySink
+    base: Contents
+    evolutions: Mapping[int, tuple[Table, MirroredColumns]] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> int:
+        return self.base.id
+
+    @property
+    def standings(self) -> Mapping[int, MemoryStanding]:
+        return self.base.standing(self.sink.source)
+
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[_Plan, bool]:
+        standing = self.standings[relation.oid]
+        table, mirrored = evolved(standing.table, standing.mirrored, relation, kinds)
+        plan = replace(self, evolutions={**self.evolutions, relation.oid: (table, mirrored)})
+        return plan, table.columns != standing.table.columns
+
+    def begin(self, keys: Keys) -> _Delivery:
+        landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
+        target = MemoryTarget(landings, Landing(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
+        return _Delivery(self, target)
+
+    def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
+        standing = self.standings[oid]
+        table, mirrored = self.evolutions.get(oid, (standing.table, standing.mirrored))
+        names = {column.id: column.name for column in table.columns}
+        return Landing(table.columns, key or tuple(names[id_] for _, id_ in sorted(mirrored.fields.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    plan: _Plan
+    target: MemoryTarget
+
+    def places(self, wanted: Bounds) -> list[MemoryPlace]:
+        here = self.plan.standings
+        return [MemoryPlace(oid, file) for oid in wanted for file in here[oid].table.files.values()]
+
+    def quarantine(self) -> list[MemoryPlace]:
+        kept = self.plan.base.named(quarantine.NAME)
+        return [MemoryPlace(None, file) for file in kept.files.values()] if kept else []
+
+    def commit(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        counts: dict[int, Counts] = {}
+
+        def change(now: Contents) -> Contents:
+            for oid in upto:
+                now, counts[oid] = self._advanced(now, oid, reports, oid in truncated)
+            now = _changed(now, _quarantine(now), [each for oid in upto for each in reports.get(misfits_of(oid), ())])
+            now = _changed(now, _quarantine(now), reports.get(SETTLED, ()), self.plan.base)
+            now = _moved(now, self.plan.sink.source, upto, counts)
+            return _renamed(now, self.plan.sink.source, names)
+
+        snapshot = self.plan.sink.lake.commit(change)
+        return Landed(snapshot, {oid: each for oid, each in counts.items() if each != Counts() or oid in truncated})
+
+    def discard(self, reports: Reports) -> None:
+        """Reports are all there is."""
+
+    def _advanced(self, now: Contents, oid: int, reports: Reports, truncate: bool) -> tuple[Contents, Counts]:
+        """A table with its new columns and rows."""
+        source, planned = self.plan.sink.source, self.plan.standings[oid]
+        there = now.standing(source).get(oid)
+        if there is None:
+            raise CommitConflict(f"table {planned.name} was dropped meanwhile")
+        if there.position != planned.position:
+            raise AlreadyDelivered(f"table {planned.name} is at {there.position}, not at {planned.position}")
+        table, went = there.table, 0
+        if truncate:
+            if table.files.keys() != planned.table.files.keys():
+                raise CommitConflict(f"table {table.name} is to be truncated, and has new rows")
+            went, table = table.rows().num_rows, replace(table, files={})
+        evolution, mirrored = self.plan.evolutions.get(oid, (None, None))
+        if evolution is not None:
+            table = replace(table, columns=evolution.columns, next_column_id=evolution.next_column_id)
+        standing = replace(there, table=table, mirrored=mirrored or there.mirrored)
+        standings = {**now.standings, source: {**now.standings[source], oid: standing}}
+        notes = reports.get(rows_of(oid), ())
+        now = replace(now, tables={**now.tables, table.id: table}, standings=standings)
+        counts = _counts(notes, went)
+        bad = sum(
+            each.rows.num_rows for each in map(read_report, reports.get(misfits_of(oid), ())) if isinstance(each, Wrote)
+        )
+        return _changed(now, table, notes, self.plan.base), replace(counts, quarantined=bad)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    lake: MemoryLake
+    mirrors: Sequence[_NewMirror]
+    names: Mapping[int, TableName]
+    target: MemoryTarget
+
+    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        counts: dict[int, Counts] = {}
+
+        def change(now: Contents) -> Contents:
+            now = _with_quarantine(now)
+            landing = [each for each in self.mirrors if each.oid in tables]
+            for each in landing:
+                now = self._made_way(now, each, at)
+            now = _renamed(now, self.target.source, self.names)
+            for each in landing:
+                now, counts[each.oid] = self._created(now, each, reports, at)
+            return now
+
+        return Landed(self.lake.commit(change), counts)
+
+    def discard(self, reports: Reports) -> None:
+        """Reports are all there is."""
+
+    def _made_way(self, now: Contents, mirror: _NewMirror, at: Lsn) -> Contents:
+        """Without the mirrors that this one replaces; their open values in the quarantine are settled."""
+        source = self.target.source
+        here = now.standing(source)
+        for oid, standing in mirror.replaces.items():
+            if oid not in here or here[oid].position != standing.position:
+                raise AlreadyDelivered(f"the mirror of {standing.name} has moved meanwhile")
+            now = replace(now, tables={id_: each for id_, each in now.tables.items() if id_ != standing.table.id})
+        if mirror.oid in here and mirror.oid not in mirror.replaces:
+            raise AlreadyDelivered(f"table {mirror.name} is there already")
+        left = {oid: each for oid, each in now.standings.get(source, {}).items() if oid not in mirror.replaces}
+        now = replace(now, standings={**now.standings, source: left})
+        for file in _quarantine(now).files.values():
+            place, settled = MemoryPlace(None, file), quarantine.settled_by(at)
+            found = {position: settled for position, _ in quarantine.unresolved(self.target, place, mirror.replaces)}
+            now = _changed(now, _quarantine(now), list(quarantine.rewritten(self.target, place, found)))
+        return now
+
+    def _created(self, now: Contents, mirror: _NewMirror, reports: Reports, at: Lsn) -> tuple[Contents, Counts]:
+        MemoryNames({table.name for table in now.tables.values()}).take(mirror.name)
+        table = Table(now.next_id, mirror.name, mirror.columns, next_column_id=len(mirror.columns) + 1)
+        notes, bad = reports.get(rows_of(mirror.oid), ()), reports.get(misfits_of(mirror.oid), ())
+        counts = Counts(copied=_counts(notes).inserted, quarantined=_counts(bad).inserted)
+        standing = MemoryStanding(mirror.oid, table, at, mirror.mirrored, counts)
+        source = self.target.source
+        now = replace(
+            now,
+            tables={**now.tables, table.id: table},
+            standings={**now.standings, source: {**now.standings[source], mirror.oid: standing}},
+            next_id=now.next_id + 1,
+        )
+        return _changed(_changed(now, table, notes), _quarantine(now), bad), counts
+
+
+def _with_quarantine(now: Contents) -> Contents:
+    if now.named(quarantine.NAME) is not None:
+        return now
+    table = Table(now.next_id, quarantine.NAME, _QUARANTINE, next_column_id=len(_QUARANTINE) + 1)
+    return replace(now, tables={**now.tables, table.id: table}, next_id=now.next_id + 1)
+
+
+def _quarantine(now: Contents) -> Table:
+    table = now.named(quarantine.NAME)
+    assert table is not None
+    return table
+
+
+def _changed(now: Contents, table: Table, reports: Iterable[bytes], base: Contents | None = None) -> Contents:
+    """The table with what these reports took out and wrote; files must be as they were in `base`."""
+    table = now.tables[table.id]
+    for report in map(read_report, reports):
+        if isinstance(report, Wrote):
+            table = table.appended(now.next_id, report.rows, report.row_ids)
+            now = replace(now, next_id=now.next_id + 1)
+            continue
+        file = table.files.get(report.file)
+        if file is None or (base is not None and file.deleted != base.tables[table.id].files[report.file].deleted):
+            raise CommitConflict(f"rows of table {table.name} that we found are not there any more")
+        file = replace(file, deleted=file.deleted | report.positions)
+        table = replace(table, files={**table.files, file.id: file})
+    return replace(now, tables={**now.tables, table.id: table})
+
+
+def _counts(reports: Iterable[bytes], went: int = 0) -> Counts:
+    found = [read_report(report) for report in reports]
+    wrote = [each for each in found if isinstance(each, Wrote)]
+    updated = sum(each.rows.num_rows for each in wrote if each.row_ids is not None)
+    inserted = sum(each.rows.num_rows for each in wrote if each.row_ids is None)
+    taken = sum(len(each.positions) for each in found if isinstance(each, TakenOut)) + went
+    return Counts(inserted=inserted, updated=updated, deleted=taken - updated)
+
+
+def _moved(now: Contents, source: str, upto: Mapping[int, Lsn], counts: Mapping[int, Counts]) -> Contents:
+    here = now.standings.get(source, {})
+    moved = {oid: replace(here[oid], position=lsn, counts=here[oid].counts + counts[oid]) for oid, lsn in upto.items()}
+    return replace(now, standings={**now.standings, source: {**here, **moved}})
+
+
+def _renamed(now: Contents, source: str, names: Mapping[int, TableName]) -> Contents:
+    here = now.standing(source)
+    tables = {here[oid].table.id: replace(here[oid].table, name=name) for oid, name in names.items() if oid in here}
+    taken = MemoryNames({table.name for table in now.tables.values() if table.id not in tables})
+    for table in tables.values():
+        taken.take(table.name)
+    return replace(now, tables={**now.tables, **tables})

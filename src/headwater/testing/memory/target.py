@@ -1,0 +1,95 @@
+"""What Spark's workers do in a lake in memory: files travel with their places, and rows in the reports."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.lake.target import Destination, Taken
+from headwater.testing.memory.lake import Column, File
+
+__all__ = ["Landing", "MemoryPlace", "MemoryTarget", "TakenOut", "Wrote", "read_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """Implements `headwater.lake.target.Place`."""
+
+    oid: int | None
+    file: File
+
+    @property
+    def rows(self) -> int:
+        return len(self.file.row_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOut:
+    """Report: rows deleted from a file."""
+
+    file: int
+    positions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """Report: rows, with their ids if they replace older ones."""
+
+    rows: pa.Table
+    row_ids: pa.Array | None
+
+
+def read_report(report: bytes) -> TakenOut | Wrote:
+    found = pickle.loads(report)
+    assert isinstance(found, TakenOut | Wrote)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A table to write to: its columns, and the names of those that are the key."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTarget:
+    """Implements `headwater.lake.target.Target`."""
+
+    landings: Mapping[int, Landing]
+    quarantine: Landing
+    source: str
+
+    def keys(self, place: MemoryPlace) -> Iterator[tuple[int, list[pa.Array]]]:
+        landing = self._landing(place)
+        columns = {column.name: column for column in landing.columns}
+        shown = place.file.shown(tuple(columns[name] for name in landing.key))
+        yield 0, [column.combine_chunks() for column in shown.columns]
+
+    def gone(self, place: MemoryPlace) -> npt.NDArray[np.int64]:
+        return np.array(sorted(place.file.deleted), np.int64)
+
+    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.Table:
+        return place.file.shown(self._landing(place).columns).take(positions)
+
+    def take_out(self, place: MemoryPlace, positions: pa.Array) -> Taken | None:
+        wanted = positions.to_numpy()
+        alive = ~np.isin(wanted, self.gone(place))
+        if not alive.any():
+            return None
+        at = wanted[alive]
+        report = pickle.dumps(TakenOut(place.file.id, frozenset(at.tolist())))
+        return Taken(pa.array(alive), place.file.row_ids.take(pa.array(at)), report)
+
+    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+        assert to.part == "quarantine" or to.oid in self.landings
+        return [pickle.dumps(Wrote(table, row_ids)) for table, row_ids in rows if table.num_rows]
+
+    def _landing(self, place: MemoryPlace) -> Landing:
+        return self.quarantine if place.oid is None else self.landings[place.oid]

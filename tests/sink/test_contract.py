@@ -1,0 +1,373 @@
+"""What every sink promises: the same tests for a lake in memory and for DuckLake on each of its catalogs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.extension import attach, connect, identifier
+from headwater.ducklake.lake import open_lake
+from headwater.ducklake.url import parse_lake_url
+from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
+from headwater.lake import history, quarantine
+from headwater.lake.counts import Counts
+from headwater.lake.sink import Sink
+from headwater.lake.target import SETTLED, misfits_of, rows_of
+from headwater.sink.ducklake import DuckLakeSink
+from headwater.testing.memory import MemoryLake, MemorySink
+from tests.conftest import new_database
+from tests.mirror import Mirror
+from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, misfits, relation, typed, written
+
+KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres"]
+
+
+@pytest.fixture(scope="module")
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    with connect(threads=1) as connection:
+        yield connection
+
+
+@pytest.fixture(params=KINDS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> Iterator[Bench]:
+    if request.param == "memory":
+        memory = MemoryLake()
+        yield Bench(lambda source: MemorySink(memory, source), memory.rows)
+        return
+    with ExitStack() as held:
+        url = f"sqlite:///{tmp_path}/contract.sqlite"
+        if request.param == "ducklake-postgres":
+            url = held.enter_context(new_database(request.getfixturevalue("postgres")))
+        alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "contract")
+        attach(duck, parse_lake_url(url), alias, data_path=data_path)  # which creates it
+        held.callback(duck.execute, f"DETACH {alias}")
+        duck.execute(f"CALL {alias}.set_option('data_inlining_row_limit', 0)")
+        lake = held.enter_context(closing(open_lake(url, data_path)))
+
+        def read(name: TableName) -> list[dict[str, Any]]:
+            found = duck.execute(f"FROM {alias}.{identifier(name.schema)}.{identifier(name.name)}")
+            names = [each[0] for each in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+        yield Bench(lambda source: DuckLakeSink(lake, source), read)
+
+
+def test_a_copied_table_has_its_rows_its_name_and_its_position(bench: Bench) -> None:
+    landed = bench.copy([(1, "a"), (2, None)], at=100)
+    assert landed.counts == {OID: Counts(copied=2)}
+    assert bench.rows() == [(1, "a"), (2, None)]
+    there = bench.standing()
+    assert (there.name, there.position, there.counts) == (T, Lsn(100), Counts(copied=2))
+
+
+def test_an_empty_table_is_copied_too(bench: Bench) -> None:
+    bench.copy()
+    assert bench.rows() == []
+    assert bench.standing().position == Lsn(100)
+
+
+def test_changes_and_the_position_land_in_one_snapshot(bench: Bench) -> None:
+    copied = bench.copy([(1, "a"), (2, "b"), (3, "c")])
+    landed = bench.deliver(200, insert=[(4, "d")], update=[(2, "new")], delete=[3])
+    assert landed.snapshot_id == copied.snapshot_id + 1
+    assert landed.counts == {OID: Counts(inserted=1, updated=1, deleted=1)}
+    assert bench.rows() == [(1, "a"), (2, "new"), (4, "d")]
+    assert bench.standing().position == Lsn(200)
+    assert bench.standing().counts == Counts(copied=3, inserted=1, updated=1, deleted=1)
+
+
+def test_a_table_without_changes_only_moves_on(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    assert bench.deliver(200).counts.get(OID, Counts()) == Counts()
+    assert bench.standing().position == Lsn(200)
+    assert bench.rows() == [(1, "a")]
+
+
+def test_nothing_is_seen_before_the_commit(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    attempt = bench.attempt(insert=[(2, "b")], delete=[1])
+    assert bench.rows() == [(1, "a")]
+    attempt.discard()
+    assert bench.rows() == [(1, "a")]
+    assert bench.standing().position == Lsn(100)
+    bench.deliver(200, update=[(1, "right all the same")])
+    assert bench.rows() == [(1, "right all the same")]
+
+
+def test_what_an_attempt_that_was_killed_has_written_is_collected(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.attempt(insert=[(2, "b")], delete=[1])
+    bench.sink.collect()
+    bench.sink.collect()
+    assert bench.sink.collect() == 0
+    bench.deliver(200, update=[(1, "there")])
+    assert bench.rows() == [(1, "there")]
+
+
+def test_redelivery_after_a_crash_changes_nothing(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    first, again = bench.attempt(insert=[(2, "b")]), bench.attempt(insert=[(2, "b")])
+    first.commit(200)
+    with pytest.raises(AlreadyDelivered):
+        again.commit(200)
+    again.discard()
+    assert bench.rows() == [(1, "a"), (2, "b")]
+    assert bench.standing().position == Lsn(200)
+
+
+def test_rows_that_another_delivery_has_moved_are_a_conflict_and_nothing_lands(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")])
+    late = bench.attempt(update=[(1, "late")])
+    bench.deliver(200, update=[(1, "first")], delete=[2])
+    with pytest.raises((CommitConflict, AlreadyDelivered)):
+        late.commit(300)
+    late.discard()
+    assert bench.rows() == [(1, "first")]
+    assert bench.standing().position == Lsn(200)
+
+
+def test_a_row_keeps_its_id_through_updates(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b"), (3, "c")])
+    before = bench.row_ids(1, 2, 3)
+    assert len(set(before.values())) == 3
+    bench.deliver(200, update=[(2, "new")], insert=[(4, "d")])
+    bench.deliver(300, update=[(2, "newer"), (3, "new")], delete=[1])
+    after = bench.row_ids(1, 2, 3, 4)
+    assert {key: after[key] for key in (2, 3)} == {key: before[key] for key in (2, 3)}
+    assert after[4] not in before.values()
+    assert 1 not in after
+
+
+def test_a_row_is_deleted_once(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")])
+    bench.deliver(200, delete=[1])
+    assert bench.deliver(300, delete=[1, 2]).counts == {OID: Counts(deleted=1)}
+    assert bench.rows() == []
+
+
+def test_rows_of_a_place_can_be_read_back(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b"), (3, "c")])
+    bench.deliver(200, delete=[2])
+    delivery = bench.sink.plan().begin({OID: ("id",)})
+    (place,) = delivery.places({OID: None})
+    assert (place.oid, place.rows) == (OID, 3)
+    gone = delivery.target.gone(place).tolist()
+    alive = [at for at in range(3) if at not in gone]
+    shown = delivery.target.rows(place, pa.array(alive, pa.int64())).to_pylist()
+    assert sorted(row["v"] for row in shown) == ["a", "c"]
+
+
+def test_a_truncated_table_has_what_came_after_only(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")])
+    landed = bench.deliver(200, truncate=True, insert=[(3, "c")])
+    assert bench.rows() == [(3, "c")]
+    assert landed.counts == {OID: Counts(inserted=1, deleted=2)}
+    assert bench.deliver(300, truncate=True).counts == {OID: Counts(deleted=1)}
+    assert bench.rows() == []
+
+
+def test_places_that_may_hold_a_key_are_never_left_out(bench: Bench) -> None:
+    bench.copy([(at, "x") for at in range(10)])
+    for first in (1000, 2000):
+        bench.deliver(first, insert=[(first + at, "x") for at in range(10)])
+    delivery = bench.sink.plan().begin({OID: ("id",)})
+    everything = delivery.places({OID: None})
+    assert len(everything) == 3
+    for key in (5, 1005, 2009):
+        within = delivery.places({OID: (key, key)})
+        held = {each for place in within for _, (ids,) in delivery.target.keys(place) for each in ids.to_pylist()}
+        assert key in held
+
+
+WIDER = relation(column("id", "int8", 1), column("w", "text", 2), column("n", "int4", 3, missing="7"))
+
+
+def test_columns_follow_the_relation_in_the_snapshot_of_its_changes(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")])
+    plan, changed = bench.sink.plan().evolved(WIDER, kinds_of(WIDER))
+    assert changed
+    assert not bench.sink.plan().evolved(relation(), kinds_of(relation()))[1]
+    bench.deliver(200, of=WIDER, plan=plan, insert=[(3, "c", 9)], update=[(2, "new", None)])
+    assert [set(row) for row in bench.read(T)] == [{"id", "w", "n"}] * 3
+    assert bench.rows()[0] == (1, "a", 7)
+    assert (3, "c", 9) in bench.rows()
+    assert [row["n"] for row in bench.read(T) if row["id"] == 2] == [None]
+    narrow = relation(column("id", "int8", 1), column("n", "int4", 3))
+    plan, changed = bench.sink.plan().evolved(narrow, kinds_of(narrow))
+    assert changed
+    bench.deliver(300, of=narrow, plan=plan, delete=[3])
+    assert sorted((row["id"], row["n"]) for row in bench.read(T) if row["n"]) == [(1, 7)]
+    assert [set(row) for row in bench.read(T)] == [{"id", "n"}] * 2
+
+
+def test_a_dropped_column_does_not_come_back_with_its_name(bench: Bench) -> None:
+    bench.copy([(1, "old")])
+    again = relation(column("id", "int4", 1), column("v", "text", 5))
+    plan, _ = bench.sink.plan().evolved(again, kinds_of(again))
+    bench.deliver(200, of=again, plan=plan, insert=[(2, "new")])
+    assert {row["id"]: row["v"] for row in bench.read(T)} == {1: None, 2: "new"}
+
+
+def test_columns_that_only_a_new_copy_can_have_are_refused(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    plan = bench.sink.plan()
+    for odd in (column("v", "int4", 2), replace(column("more", "int4", 3), volatile=True)):
+        other = relation(column("id", "int4", 1), odd)
+        with pytest.raises(CannotFollow):
+            plan.evolved(other, kinds_of(other))
+
+
+def test_the_key_that_rows_are_known_by_is_remembered(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    assert bench.standing().same_key(relation())
+    assert not bench.standing().same_key(relation(replace(column("id", "int4", 1), key=False), column("v", "text", 2)))
+
+
+def test_a_table_that_is_copied_again_takes_the_place_of_its_mirror(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")])
+    bench.deliver(200, insert=[(3, "c")])
+    bench.copy([(9, "again")], at=300)
+    assert bench.rows() == [(9, "again")]
+    assert (bench.standing().position, bench.standing().counts.copied) == (Lsn(300), 1)
+    bench.deliver(400, update=[(9, "goes on")])
+    assert bench.rows() == [(9, "goes on")]
+
+
+def test_a_table_can_take_the_place_of_another_ones_mirror(bench: Bench) -> None:
+    bench.copy([(1, "old")])
+    bench.copy([(2, "new")], at=200, of=relation(oid=OTHER), replaces=[OID])
+    assert bench.rows() == [(2, "new")]
+    assert bench.sink.standings().keys() == {OTHER}
+
+
+def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    sink, table = bench.sink, relation()
+    attempt = sink.begin_copy([sink.new_mirror(table, kinds_of(table), T)], {})
+    bench.deliver(200, insert=[(2, "b")])
+    with pytest.raises((AlreadyDelivered, CommitConflict)):
+        attempt.commit([OID], {}, Lsn(150))
+    assert bench.rows() == [(1, "a"), (2, "b")]
+
+
+def test_mirrors_swap_their_names_in_one_commit(bench: Bench) -> None:
+    bench.copy([(1, "t")])
+    bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
+    bench.attempt().commit(200, {OID: U, OTHER: T})
+    assert (bench.rows(T), bench.rows(U)) == ([(1, "u")], [(1, "t")])
+    bench.sink.rename({OID: T, OTHER: U})
+    assert (bench.rows(T), bench.rows(U)) == ([(1, "t")], [(1, "u")])
+    assert {oid: each.name for oid, each in bench.sink.standings().items()} == {OID: T, OTHER: U}
+
+
+def test_a_name_is_had_by_one_table_only(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    with pytest.raises(TableError, match=r"another table or view 'public\.t'"):
+        bench.sink.names([]).take(T)
+    names = bench.sink.names([OID])
+    names.take(T)
+    with pytest.raises(TableError):
+        names.take(T)
+
+
+def test_values_in_quarantine_land_with_their_table_or_not_at_all(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    failed = bench.attempt(insert=[(2, None)]).with_misfits(bench.source, "unheard of")
+    failed.discard()
+    landed = bench.attempt(insert=[(2, None)]).with_misfits(bench.source, "bad", "worse").commit(200)
+    assert landed.counts == {OID: Counts(inserted=1, quarantined=2)}
+    assert bench.standing().counts.quarantined == 2
+    assert sorted(row["value"] for row in bench.read(quarantine.NAME)) == ["bad", "worse"]
+
+
+def test_values_in_quarantine_are_found_and_settled(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.attempt().with_misfits(bench.source, "bad", "worse").commit(200)
+    delivery = bench.sink.plan().begin({OID: ("id",)})
+    (place,) = delivery.quarantine()
+    assert place.oid is None
+    found = dict(quarantine.unresolved(delivery.target, place, {OID}))
+    assert sorted(each.row_key or b"" for each in found.values()) == [b"bad", b"worse"]
+    assert list(quarantine.unresolved(delivery.target, place, {OTHER})) == []
+    position = next(at for at, each in found.items() if each.row_key == b"bad")
+    notes = list(quarantine.rewritten(delivery.target, place, {position: quarantine.settled_by(Lsn(300))}))
+    delivery.commit({SETTLED: notes}, set(), {OID: Lsn(300)}, {})
+    settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
+    assert settled == {"bad": str(Lsn(300)), "worse": None}
+
+
+def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.attempt().with_misfits(bench.source, "old").commit(200)
+    sink, table = bench.sink, relation()
+    attempt = sink.begin_copy([sink.new_mirror(table, kinds_of(table), T)], {})
+    bad = written(attempt.target, misfits_of(OID), [(misfits(bench.source, OID, "still bad"), None)])
+    assert attempt.commit([OID], {misfits_of(OID): bad}, Lsn(300)).counts[OID].quarantined == 1
+    settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
+    assert settled == {"old": str(Lsn(300)), "still bad": None}
+
+
+def test_groups_that_share_a_lake_do_not_see_each_others_positions(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    other = replace(bench, source="2/db/g")
+    assert other.sink.standings() == {}
+    other.copy([(2, "b")], at=50, of=relation(name=U))
+    assert (bench.standing().position, other.standing().position) == (Lsn(100), Lsn(50))
+    assert (bench.rows(T), other.rows(U)) == ([(1, "a")], [(2, "b")])
+
+
+def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
+    sink, table = bench.sink, relation()
+    mirror = sink.new_mirror(table, kinds_of(table), T, history=True)
+    sink.begin_copy([mirror], {}).commit([OID], {}, Lsn(100))
+    assert bench.rows() == []
+    delivery = sink.plan().begin({OID: ("id",)})
+    rows = typed(table, [(1, "a")])
+    for at, field in enumerate(history.SCHEMA):
+        rows = rows.add_column(at, field, pa.nulls(1, field.type))
+    notes = written(delivery.target, rows_of(OID), [(rows, None)])
+    delivery.commit({rows_of(OID): notes}, set(), {OID: Lsn(200)}, {})
+    ((*head, key, value),) = [list(row.values()) for row in bench.read(T)]
+    assert (len(head), key, value) == (len(history.COLUMNS), 1, "a")
+
+
+def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -> None:
+    """The whole path on Spark: a first copy, every kind of change, a new column, a truncation."""
+    mirror.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, big text)",
+        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL",
+        "INSERT INTO t SELECT i, 'copied', repeat('x', 3000) FROM generate_series(1, 20) i",
+    )
+    mirror.start(copy=False)
+    sink: Sink[Any] = bench.sink
+    mirror.m = replace(mirror.m, sink=sink)
+    assert mirror.settle()
+    _assert_same(bench, mirror)
+    mirror.execute(
+        "UPDATE t SET v = 'changed' WHERE id < 4",  # and the large values are not sent again
+        "DELETE FROM t WHERE id = 5",
+        "UPDATE t SET id = 100, v = 'moved' WHERE id = 6",
+        "INSERT INTO t VALUES (200, 'new', 'b')",
+    )
+    mirror.sync()
+    _assert_same(bench, mirror)
+    mirror.execute("ALTER TABLE t ADD n int DEFAULT 7", "INSERT INTO t VALUES (201, 'newer', NULL, 8)")
+    mirror.sync()
+    _assert_same(bench, mirror)
+    mirror.execute("TRUNCATE t", "INSERT INTO t VALUES (1, 'after', NULL, NULL)")
+    mirror.sync()
+    _assert_same(bench, mirror)
+
+
+def _assert_same(bench: Bench, mirror: Mirror) -> None:
+    ours = sorted(map(repr, (tuple(row.values()) for row in bench.read(T))))
+    assert ours == sorted(map(repr, mirror.rows_of("SELECT * FROM t")))
