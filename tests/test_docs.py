@@ -183,6 +183,12 @@ def test_a_picture_loads_nothing_from_another_host(image: Path) -> None:
     assert re.findall(r"https?://[^\"' )]+", picture) == ["http://www.w3.org/2000/svg"]
 
 
+def test_every_package_is_shown_to_contributors() -> None:
+    shown = (ROOT / "CONTRIBUTING.md").read_text().split("## Where things are")[1].split("\n## ")[0]
+    packages = [path.parent.name for path in (ROOT / "src" / "headwater").glob("*/__init__.py")]
+    assert [name for name in packages if f"`{name}`" not in shown] == []
+
+
 def test_the_glossary_has_ten_words() -> None:
     glossary = (ROOT / "CONTRIBUTING.md").read_text().split("## Glossary")[1].split("\n## ")[0]
     assert len(re.findall(r"^\| \*\*", glossary, re.MULTILINE)) == 10
