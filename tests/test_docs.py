@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from xml.etree import ElementTree
 
 import click
 import pytest
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+from tools.screenshots import drawn, screens
 
 from headwater import errors
 from headwater.change import Column
@@ -181,6 +186,20 @@ def test_a_picture_loads_nothing_from_another_host(image: Path) -> None:
     picture = image.read_text()
     ElementTree.fromstring(picture)
     assert re.findall(r"https?://[^\"' )]+", picture) == ["http://www.w3.org/2000/svg"]
+
+
+def test_a_screenshot_shows_what_a_terminal_shows_between_two_drawings() -> None:
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=40)
+    print("before", file=written)
+    with Live(console=console, auto_refresh=False) as live:
+        for number in (1, 2):
+            live.update(Text(f"frame {number}\nof two", style="green"), refresh=True)
+    print("after", file=written)
+    shown = [Text.from_ansi(each).plain for each in screens(written.getvalue().replace("\n", "\r\n"))]
+    assert "before\nframe 1\nof two" in shown
+    assert shown[-1] == "before\nframe 2\nof two\nafter"
+    assert ">frame&#160;2<" in drawn(shown[-1], "title")
 
 
 def test_every_package_is_shown_to_contributors() -> None:
