@@ -5,11 +5,11 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test prove servers bench soak lock clean
+.PHONY: help setup demo check test prove servers bench soak screenshots lock clean
 
 help: ## this list
 	@echo 'Usage: make TARGET [ARGS="options of the command"] [PYTHON=python3.12]'
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 
 setup: $(STAMP) ## a .venv with the pinned dependencies; quick when nothing changed
 	@:
@@ -54,6 +54,9 @@ bench: setup ## measure the speed table of the design
 
 soak: setup ## run long, break things on purpose, verify at the end
 	@$(BIN)/python -m soak $(ARGS)
+
+screenshots: setup ## draw the pictures of the documentation from what the demo prints
+	@$(BIN)/python -m tools.screenshots
 
 lock: ## pin the newest dependencies again (needs uv; the only target that does)
 	@uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock" \

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+from tools.screenshots import drawn, screens
 
 from headwater import errors
 from headwater.change import Column
@@ -41,6 +47,16 @@ def test_every_option_of_a_command_has_help(name: str) -> None:
         assert not isinstance(parameter, click.Option) or parameter.help, f"{name}: {parameter.name}"
 
 
+@pytest.mark.parametrize("name", [n for n, e in cli.commands.items() if not e.hidden])
+def test_every_option_of_a_command_is_explained_to_operators(name: str) -> None:
+    command = cli.commands[name]
+    each = command.commands.values() if isinstance(command, click.Group) else [command]
+    rows = "\n".join(line for line in DOCS["operations.md"].splitlines() if line.startswith(f"| `headwater {name}"))
+    common = {parameter.name for parameter in cli.params}  # -c and the like, which every command takes
+    options = [option for one in each for option in one.params if isinstance(option, click.Option)]
+    assert [option.opts[0] for option in options if option.name not in common and option.opts[0] not in rows] == []
+
+
 def test_every_key_of_the_config_is_explained() -> None:
     schema = Config.model_json_schema(by_alias=True)
     keys = set(schema["properties"])
@@ -61,14 +77,15 @@ def test_exit_code_is_explained_to_operators(code: int) -> None:
     assert re.search(rf"^\| {code} \|", DOCS["operations.md"], re.MULTILINE)
 
 
-def _documented_messages(heading: str) -> list[str]:
-    table = DOCS["operations.md"].split(heading)[1].split("\n## ")[0].split("\n### ")[0]
-    return re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
+MESSAGES = [
+    message
+    for line in DOCS["errors.md"].splitlines()
+    if line.startswith("| `")
+    for message in re.findall(r"`(.+?)`", line.split(" | ")[0])
+]
 
 
-@pytest.mark.parametrize(
-    "message", _documented_messages("## Errors, and what to do") + _documented_messages("### Copied again")
-)
+@pytest.mark.parametrize("message", MESSAGES)
 def test_documented_error_is_one_the_program_can_say(message: str) -> None:
     """The fixed words between the values stand in the source, in this order."""
     words = [re.escape(part.strip()) for part in re.split(r"…|\bN\b|\bM\b|'replica'", message) if len(part.strip()) > 3]
@@ -102,7 +119,7 @@ def _lake_type(spelled: str) -> str:
     return lake_type(Column("c", oid, typmod, key=False), None).ducklake
 
 
-@pytest.mark.parametrize(("was", "now", "lake"), _table_under("guarantees.md", "| was | is now | the lake |"))
+@pytest.mark.parametrize(("was", "now", "lake"), _table_under("schema-changes.md", "| was | is now | the lake |"))
 def test_a_change_of_type_is_followed_as_documented(was: str, now: str, lake: str) -> None:
     done = {True: "follows", False: "copies again"}
     assert lake == done[promotable(_lake_type(was.strip("`")), _lake_type(now.strip("`")))]
@@ -118,7 +135,7 @@ def test_every_column_of_a_history_is_explained() -> None:
 
 
 def test_every_column_of_the_quarantine_is_explained() -> None:
-    text = DOCS["operations.md"].split("### Quarantine")[1].split("\n## ")[0]
+    text = DOCS["operations.md"].split("## Quarantine")[1].split("\n## ")[0]
     assert [name for name, *_ in quarantine.FIELDS if f"`{name}`" not in text] == []
     assert f"`{quarantine.NAME}`" in text
 
@@ -143,9 +160,57 @@ def test_every_failpoint_is_hit_somewhere() -> None:
     assert [name for name in FAILPOINTS if f'failpoints.hit("{name}"' not in SOURCE] == []
 
 
-@pytest.mark.parametrize("words", ["make demo", "make test", "headwater verify", "Java 17"])
+@pytest.mark.parametrize(
+    "words", ["make demo", "make test", "pip install", "headwater run", "headwater verify", "Java 17"]
+)
 def test_the_readme_shows_the_way_in(words: str) -> None:
     assert words in README
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.keys() - {"README.md"}))
+def test_the_index_and_the_readme_lead_to_every_page(page: str) -> None:
+    assert f"({page})" in DOCS["README.md"]
+    assert f"(docs/{page})" in README
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS), "../README.md", "../CONTRIBUTING.md"])
+def test_the_english_is_plain(page: str) -> None:
+    """Words that a native reader stumbles over, unless a message has them."""
+    text = re.sub(r"`[^`]*`", "", (ROOT / "docs" / page).read_text())
+    text = re.sub(r"<!-- made by .*?<!-- end -->", "", text, flags=re.DOTALL)
+    assert re.findall(r"\b(?:told|somebody|nobody|since ever|its own words|amiss|tells)\b", text, re.IGNORECASE) == []
+
+
+@pytest.mark.parametrize("image", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=lambda each: each.name)
+def test_a_picture_loads_nothing_from_another_host(image: Path) -> None:
+    picture = image.read_text()
+    ElementTree.fromstring(picture)
+    assert re.findall(r"https?://[^\"' )]+", picture) == ["http://www.w3.org/2000/svg"]
+
+
+def test_a_screenshot_shows_what_a_terminal_shows_between_two_drawings() -> None:
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=40)
+    print("before", file=written)
+    with Live(console=console, auto_refresh=False) as live:
+        for number in (1, 2):
+            live.update(Text(f"frame {number}\nof two", style="green"), refresh=True)
+    print("after", file=written)
+    shown = [Text.from_ansi(each).plain for each in screens(written.getvalue().replace("\n", "\r\n"))]
+    assert "before\nframe 1\nof two" in shown
+    assert shown[-1] == "before\nframe 2\nof two\nafter"
+    assert ">frame&#160;2<" in drawn(shown[-1], "title")
+
+
+def test_every_package_is_shown_to_contributors() -> None:
+    shown = (ROOT / "CONTRIBUTING.md").read_text().split("## Where things are")[1].split("\n## ")[0]
+    packages = [path.parent.name for path in (ROOT / "src" / "headwater").glob("*/__init__.py")]
+    assert [name for name in packages if f"`{name}`" not in shown] == []
+
+
+def test_the_glossary_has_ten_words() -> None:
+    glossary = (ROOT / "CONTRIBUTING.md").read_text().split("## Glossary")[1].split("\n## ")[0]
+    assert len(re.findall(r"^\| \*\*", glossary, re.MULTILINE)) == 10
 
 
 LINKS = [

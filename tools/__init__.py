@@ -1,0 +1,1 @@
+"""What maintainers run beside the program: the pictures of the documentation."""
