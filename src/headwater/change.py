@@ -1,4 +1,4 @@
-"""The facts that travel through every stage: a place in the WAL, a source table's shape, an operation."""
+"""The facts that travel through every stage: a position in the WAL, a commit, a version of a source table's columns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-__all__ = ["BaseType", "Column", "Committed", "Facts", "Identity", "Lsn", "Relation", "TableName"]
+__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Relation", "ReplicaIdentity", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
 
-Identity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL spells it: default, nothing, full, index
+ReplicaIdentity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL spells it: default, nothing, full, index
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -113,7 +113,7 @@ class Relation:
     id: int
     oid: int
     table: TableName
-    identity: Identity
+    identity: ReplicaIdentity
     columns: tuple[Column, ...]
     facts: Facts = field(default=Facts(), compare=False)
     generation: int = 0

@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from headwater.change import TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Commit, DataFile, NewTable, TableChange, numbered
+from headwater.ducklake.model import DataFile, NewTable, PlannedCommit, TableChange, numbered
 from headwater.ducklake.writing import write_data_file
 from headwater.errors import CommitConflict
 from headwater.files import inside
@@ -28,7 +28,7 @@ def write(lake: Lake, attempt: str) -> tuple[NewTable, DataFile]:
 
 def commit(lake: Lake, attempt: str, new: NewTable, file: DataFile) -> int:
     change = TableChange(T, data_files=(file,))
-    return lake.commit(Commit(lake.snapshot(), "pg", new_tables=(new,), changes=(change,), attempt=attempt))
+    return lake.commit(PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(change,), attempt=attempt))
 
 
 def files(lake: Lake) -> set[str]:

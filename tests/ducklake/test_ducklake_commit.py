@@ -11,7 +11,7 @@ from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn, TableName
 from headwater.ducklake.lake import open_lake
-from headwater.ducklake.model import Commit, TableChange
+from headwater.ducklake.model import PlannedCommit, TableChange
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 
 
@@ -152,7 +152,7 @@ def test_names_that_differ_in_case_only_are_refused(bench: Bench) -> None:
 
 def test_positions_come_true_with_the_commit_and_only_once(bench: Bench) -> None:
     new = bench.lake.new_table(T, COLUMNS)
-    create = Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+    create = PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
     create = at(create, 16384, None, 100, T)
     bench.commit(create)
     (position,) = bench.lake.positions("pg").values()
@@ -169,7 +169,7 @@ def test_positions_come_true_with_the_commit_and_only_once(bench: Bench) -> None
 
 def test_positions_alone_make_no_snapshot(bench: Bench) -> None:
     newest = bench.create([(1, "a")])
-    nothing = Commit(bench.lake.snapshot(), "pg")
+    nothing = PlannedCommit(bench.lake.snapshot(), "pg")
     assert bench.commit(at(nothing, 1, None, 10, bench.table().id)) == newest
     assert bench.commit(at(nothing, 1, 10, 20, bench.table().id)) == newest
     with pytest.raises(AlreadyDelivered):

@@ -24,7 +24,7 @@ from headwater.ducklake.casting import fitted
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.deletes import delete_rows, restamp
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Alteration, Commit, Field, LiveFile, TableChange
+from headwater.ducklake.model import Alteration, Field, LiveFile, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.texts import text_of, value_of
 from headwater.ducklake.writing import plain_type, write_data_file
@@ -99,7 +99,9 @@ def same(left: pa.Array, right: pa.Array) -> bool:
 def land(bench: Bench, columns: list[Field], data: pa.Table, name: TableName = T) -> None:
     new = bench.lake.new_table(name, columns)
     written = write_data_file(bench.files, new.path, data, new.columns)
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(name, (written,)),)))
+    bench.commit(
+        PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(name, (written,)),))
+    )
 
 
 def add_file(bench: Bench, data: pa.Table, columns: tuple[Field, ...] | None = None) -> int:
@@ -108,7 +110,7 @@ def add_file(bench: Bench, data: pa.Table, columns: tuple[Field, ...] | None = N
     written = write_data_file(bench.files, table.path, data, columns or table.columns)
     alterations = (Alteration(table.id, columns),) if columns else ()
     change = TableChange(table.id, (written,))
-    return bench.commit(Commit(bench.lake.snapshot(), "pg", changes=(change,), alterations=alterations))
+    return bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", changes=(change,), alterations=alterations))
 
 
 def everything(bench: Bench, field: Field) -> pa.Array:

@@ -17,7 +17,7 @@ from lakebench import COLUMNS, Bench, T, at
 from headwater.change import Lsn
 from headwater.ducklake.extension import connect
 from headwater.ducklake.lake import Lake, open_lake
-from headwater.ducklake.model import Commit, TableChange
+from headwater.ducklake.model import PlannedCommit, TableChange
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitUnknown, ConfigError, OperatorMustAct, Unreachable
 
@@ -129,7 +129,7 @@ def test_a_sqlite_catalog_that_is_locked_for_a_moment_is_waited_for(tmp_path: Pa
     timer.start()
     started = time.monotonic()
     new = lake.new_table(T, COLUMNS)
-    assert lake.commit(Commit(lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))) == 1
+    assert lake.commit(PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))) == 1
     assert time.monotonic() - started > 0.2
     timer.join()
     other.close()
@@ -155,7 +155,7 @@ def test_a_postgres_catalog_that_is_away_for_a_while_is_unreachable_and_then_goe
     postgres_lake: Lake, database: str, tmp_path: Path
 ) -> None:
     new = postgres_lake.new_table(T, COLUMNS)
-    commit = Commit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+    commit = PlannedCommit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
     hang_up(database)
     assert postgres_lake.snapshot().id == 0  # a connection lost while idle goes unnoticed
     target = os.readlink(tmp_path / "socket")
@@ -181,7 +181,7 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(postgres_lak
             " FOR EACH ROW EXECUTE FUNCTION die()"
         )
         new = postgres_lake.new_table(T, COLUMNS)
-        commit = Commit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+        commit = PlannedCommit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
         with pytest.raises(CommitUnknown):
             postgres_lake.commit(at(commit, 1, None, 5, T))
         admin.execute("DROP TRIGGER die ON headwater_position")

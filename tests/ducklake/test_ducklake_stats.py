@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakebench import Bench, T
 
 from headwater.change import TableName
-from headwater.ducklake.model import Commit, Field, TableChange
+from headwater.ducklake.model import Field, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import arrow_type, write_data_file
 from headwater.errors import TableError
@@ -67,7 +67,7 @@ def table_of(bench: Bench, type_: str, files: list[list[Any]], name: TableName =
         data = pa.table({"n": pa.array(numbers, pa.int64()), "v": pa.array(values, storage)})
         written.append(write_data_file(bench.files, new.path, data, new.columns))
     change = TableChange(name, tuple(written))
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
+    bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
 
 
 def test_a_filter_finds_every_value_of_every_type(bench: Bench) -> None:
@@ -119,7 +119,7 @@ def test_nested_columns_read_back_with_their_field_ids(bench: Bench) -> None:
         }
     )
     written = write_data_file(bench.files, new.path, data, new.columns)
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (written,)),)))
+    bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (written,)),)))
     assert bench.table().columns == new.columns
     assert bench.sql("SELECT l::VARCHAR, st::VARCHAR, m::VARCHAR FROM {l}.public.t") == [
         ("[1, NULL]", "{'a': x, 'b': [1970-01-01]}", "{k=1}"),

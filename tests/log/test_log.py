@@ -21,7 +21,7 @@ from headwater.change import BaseType, Column, Committed, Facts, Lsn, Relation, 
 from headwater.errors import ConfigError, LogGap, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log, place
-from headwater.state import Recorded, State
+from headwater.state import Location, State
 
 START = Lsn(100)
 
@@ -235,10 +235,10 @@ def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Pat
 def test_versions_that_count_without_a_row_are_found_by_their_place(log: Log) -> None:
     streamed = log.relation(relation(1, "id"), Lsn(200))
     log.register([], START, Lsn(300))
-    assert log.add_shape(relation(1, "id")) == streamed  # known already
-    second, other = log.add_shape(relation(1, "id", "name")), log.add_shape(relation(2, "id"))
+    assert log.add_from_catalog(relation(1, "id")) == streamed  # known already
+    second, other = log.add_from_catalog(relation(1, "id", "name")), log.add_from_catalog(relation(2, "id"))
     log.register([], Lsn(300), Lsn(400))
-    third = log.add_shape(relation(1, "id"))
+    third = log.add_from_catalog(relation(1, "id"))
     assert third.id > second.id > streamed.id
     assert log.defined([1, 2, 3], Lsn(0), Lsn(300)) == {}
     assert log.defined([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
@@ -268,7 +268,7 @@ def test_what_one_thread_forgets_another_may_be_adding(log: Log) -> None:
     with ThreadPoolExecutor() as pool:
         forgetting = pool.submit(forget)
         try:
-            versions = [log.add_shape(relation(1, f"c{n}")) for n in range(100)]
+            versions = [log.add_from_catalog(relation(1, f"c{n}")) for n in range(100)]
         finally:
             done.set()
         forgetting.result()
@@ -473,7 +473,7 @@ def test_processes_that_claim_a_log_at_once_agree_on_its_id(log: Log, state: Sta
     assert log.strange() is None
 
 
-def recorded(state: State) -> Recorded:
+def recorded(state: State) -> Location:
     row = state.group("shop")
     assert row is not None
     assert row.log is not None

@@ -14,8 +14,8 @@ from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
-from headwater.ducklake.model import Commit, DataFile, DeleteFile, FileDeletes, Snapshot, TableChange, TableRef
-from headwater.ducklake.shaping import Shaped, shape
+from headwater.ducklake.model import DataFile, DeleteFile, FileDeletes, PlannedCommit, Snapshot, TableChange, TableRef
+from headwater.ducklake.schema import WrittenSchema, write_schema
 from headwater.errors import AlreadyDelivered, OperatorMustAct
 
 __all__ = ["POSITION_TABLE", "write_commit"]
@@ -28,7 +28,7 @@ POSITION_TABLE = (
 )
 
 
-def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: Commit) -> int:
+def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: PlannedCommit) -> int:
     """Write the commit into an open transaction, on top of the newest snapshot; return its snapshot id.
 
     Without changes only the positions move, and the newest snapshot's id comes back.
@@ -44,7 +44,7 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     return newest.id
 
 
-def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[TableName, int]) -> None:
+def _advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
     """Compare and set: a position that is not the expected one means that the batch was delivered before."""
     first, next_ = [], []
     for oid, step in commit.positions.items():
@@ -100,14 +100,14 @@ class _Writer:
     tx: Transaction
     files: fs.FileSystem
     data_path: str
-    commit: Commit
+    commit: PlannedCommit
     newest: Snapshot
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.snapshot = self.newest.id + 1
         self.next_file_id = self.newest.next_file_id
-        self.shaped = Shaped(self.newest.schema_version, self.newest.next_catalog_id, {})
+        self.schema = WrittenSchema(self.newest.schema_version, self.newest.next_catalog_id, {})
 
     def write(self) -> Snapshot:
         # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
@@ -121,8 +121,8 @@ class _Writer:
             self.newest.next_file_id,
         )
         check(self.tx, self.commit, self.newest)
-        self.shaped = shape(self.tx, self.data_path, self.commit, self.newest, self.log)
-        _advance(self.tx, self.commit, self.snapshot, self.shaped.created)
+        self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
+        _advance(self.tx, self.commit, self.snapshot, self.schema.created)
         self._insert_data_files()
         self._delete()
         return self._finish()
@@ -135,7 +135,7 @@ class _Writer:
             "snapshot_id, changes_made, author, commit_message, commit_extra_info",
             [(self.snapshot, ",".join(self.log), self.commit.author, self.commit.message, self.commit.extra_info)],
         )
-        done = Snapshot(self.snapshot, self.shaped.schema_version, self.shaped.next_catalog_id, self.next_file_id)
+        done = Snapshot(self.snapshot, self.schema.schema_version, self.schema.next_catalog_id, self.next_file_id)
         self.tx.execute(
             "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s, next_file_id = %s"
             " WHERE snapshot_id = %s",
@@ -147,7 +147,7 @@ class _Writer:
         return done
 
     def _table_id(self, table: TableRef) -> int:
-        return self.shaped.created[table] if isinstance(table, TableName) else table
+        return self.schema.created[table] if isinstance(table, TableName) else table
 
     def _new_file_id(self) -> int:
         self.next_file_id += 1

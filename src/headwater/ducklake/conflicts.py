@@ -11,13 +11,13 @@ from __future__ import annotations
 from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Commit, FileDeletes, Snapshot
+from headwater.ducklake.model import FileDeletes, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict, TableError
 
 __all__ = ["check"]
 
 
-def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
+def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
     """Raise CommitConflict if the commit, planned on its base, cannot go on top of the newest snapshot."""
     tables = {change.table for change in commit.changes if not isinstance(change.table, TableName)}
     tables |= {step.table for step in commit.positions.values() if not isinstance(step.table, TableName)}
@@ -32,7 +32,7 @@ def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
     _check_truncated(tx, commit)
 
 
-def _check_partitions(tx: Transaction, commit: Commit) -> None:
+def _check_partitions(tx: Transaction, commit: PlannedCommit) -> None:
     receiving = {change.table for change in commit.changes if change.data_files and isinstance(change.table, int)}
     partitioned = tx.rows(
         "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
@@ -93,7 +93,7 @@ def _check_files(tx: Transaction, tables: set[int], planned: list[FileDeletes]) 
             raise CommitConflict(f"another client deleted from data file {each.data_file_id}", hint="plan again")
 
 
-def _check_truncated(tx: Transaction, commit: Commit) -> None:
+def _check_truncated(tx: Transaction, commit: PlannedCommit) -> None:
     truncated = [change for change in commit.changes if change.truncate and isinstance(change.table, int)]
     if not truncated:
         return

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.ducklake.casting import fitted
-from headwater.ducklake.model import Field, LiveFile, Positions
+from headwater.ducklake.model import Field, LiveFile, RowNumbers
 from headwater.ducklake.texts import value_of
 from headwater.ducklake.writing import plain_type
 from headwater.files import inside
@@ -32,7 +32,7 @@ def read_columns(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field]) 
             first += rows
 
 
-def read_rows(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field], positions: Positions) -> pa.Table:
+def read_rows(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field], positions: RowNumbers) -> pa.Table:
     """The rows at these ascending positions, a column for each field under its present name, as `read_columns` has."""
     schema = pa.schema([pa.field(field.name, plain_type(field)) for field in fields])
     pieces = []

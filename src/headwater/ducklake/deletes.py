@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
+from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, RowNumbers
 from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, file_name, footer_size
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
@@ -28,7 +28,7 @@ _PATH_FIELD = 2147483646
 _POSITION_FIELD = 2147483645
 
 
-def deleted_positions(files: fs.FileSystem, live: LiveFile) -> Positions:
+def deleted_positions(files: fs.FileSystem, live: LiveFile) -> RowNumbers:
     """The rows of a file that are not there any more, in order."""
     return _history(files, live)[0]
 
@@ -37,7 +37,7 @@ def delete_rows(
     files: fs.FileSystem,
     table_path: str,
     live: LiveFile,
-    positions: Positions,
+    positions: RowNumbers,
     *,
     snapshot: int,
     inline_limit: int = INLINE_LIMIT,
@@ -94,7 +94,7 @@ def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
     return live.deleted_count - len(_history(files, live)[0]) if both else 0
 
 
-def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions]:
+def _history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, RowNumbers]:
     """Every position deleted so far, in order, and the snapshot that deleted it."""
     positions, snapshots = live.inlined_positions, live.inlined_snapshots
     if live.delete_file is not None:
@@ -121,7 +121,7 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
 
 
 def _write(
-    files: fs.FileSystem, table_path: str, name: str, data_path: str, history: tuple[Positions, Positions]
+    files: fs.FileSystem, table_path: str, name: str, data_path: str, history: tuple[RowNumbers, RowNumbers]
 ) -> DeleteFile:
     positions, snapshots = history
     fields = [

@@ -1,4 +1,4 @@
-"""What becomes of a table's columns when they are to be others: decided here, written to the catalog by `shaping`."""
+"""What becomes of a table's columns when they are to be others: decided here, written to the catalog by `schema`."""
 
 from __future__ import annotations
 

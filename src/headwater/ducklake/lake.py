@@ -22,9 +22,9 @@ from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
 from headwater.ducklake.committing import POSITION_TABLE, write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect, literal
-from headwater.ducklake.model import Commit, Field, LiveFile, NewTable, Position, Snapshot, Table, numbered
+from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
 from headwater.ducklake.names import Names
-from headwater.ducklake.shaping import safe_folder, schema_folder
+from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitConflict, ConfigError, OperatorMustAct, Unreachable
 from headwater.files import S3, absolute, check_writable, filesystem, make_folder
@@ -75,10 +75,10 @@ class Lake:
         with self._reading() as tx:
             return reading.newest_snapshot(tx)
 
-    def table(self, name: TableName) -> Table | None:
+    def table(self, name: TableName) -> LakeTable | None:
         return self.tables([name]).get(name)
 
-    def tables(self, names: Collection[TableName] | None = None) -> dict[TableName, Table]:
+    def tables(self, names: Collection[TableName] | None = None) -> dict[TableName, LakeTable]:
         """Those of the named tables that exist (all tables, without names), spelled exactly so."""
         with self._reading() as tx:
             return reading.live_tables(tx, self.data_path, names)
@@ -123,7 +123,7 @@ class Lake:
         id_ = str(uuid.uuid4())
         return NewTable(name, id_, schema_path + safe_folder(name.name, id_), numbered(tuple(columns)))
 
-    def commit(self, commit: Commit) -> int:
+    def commit(self, commit: PlannedCommit) -> int:
         """Make one snapshot of it all, on top of whatever others committed meanwhile; return its id.
 
         CommitConflict: nothing landed, plan again. AlreadyDelivered: nothing landed, a position was not the expected
@@ -163,7 +163,7 @@ class Lake:
                 time.sleep(wait)
         raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it")
 
-    def flush_inlined(self, table: Table) -> None:
+    def flush_inlined(self, table: LakeTable) -> None:
         """Move what other clients put into the catalog itself into files; CommitConflict if others commit meanwhile."""
         with self.attached() as (con, alias):
             # Where it tries again on PostgreSQL, it keeps deletes in the catalog that it has also written to a file.

@@ -15,28 +15,28 @@ __all__ = [
     "Advance",
     "Alteration",
     "ColumnStats",
-    "Commit",
     "DataFile",
     "DeleteFile",
     "Field",
     "FileDeletes",
+    "LakeTable",
     "LiveDeleteFile",
     "LiveFile",
     "NewTable",
+    "PlannedCommit",
     "Position",
-    "Positions",
+    "RowNumbers",
     "Snapshot",
-    "Table",
     "TableChange",
     "TableRef",
     "numbered",
 ]
 
-Positions = npt.NDArray[np.int64]  # row numbers in a data file, from 0
+RowNumbers = npt.NDArray[np.int64]  # row numbers in a data file, from 0
 TableRef = int | TableName  # a table that exists, by its id, or one that the same commit creates, by its name
 
 
-def _nothing() -> Positions:
+def _nothing() -> RowNumbers:
     return np.empty(0, np.int64)
 
 
@@ -80,7 +80,7 @@ def numbered(columns: tuple[Field, ...], first: int = 1) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LakeTable:
     """A table of the lake. `path` is absolute and ends in `/`."""
 
     id: int
@@ -118,8 +118,8 @@ class LiveFile:
     row_id_start: int | None
     mapping_id: int | None = None
     delete_file: LiveDeleteFile | None = None
-    inlined_positions: Positions = field(default_factory=_nothing)
-    inlined_snapshots: Positions = field(default_factory=_nothing)
+    inlined_positions: RowNumbers = field(default_factory=_nothing)
+    inlined_snapshots: RowNumbers = field(default_factory=_nothing)
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
 
@@ -209,7 +209,7 @@ class FileDeletes:
     data_file_id: int
     seen_delete_file: LiveDeleteFile | None
     seen_inlined: int
-    inlined: Positions = field(default_factory=_nothing)
+    inlined: RowNumbers = field(default_factory=_nothing)
     delete_file: DeleteFile | None = None
     ended: bool = False
 
@@ -248,7 +248,7 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class PlannedCommit:
     """One snapshot over any number of tables, planned on `base`, and the positions that come true with it.
 
     Tables are dropped first, so that new ones may take their names; then columns change; then rows do, and the files

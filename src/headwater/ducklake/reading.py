@@ -10,7 +10,7 @@ import numpy as np
 
 from headwater.change import Lsn, TableName
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
+from headwater.ducklake.model import Field, LakeTable, LiveDeleteFile, LiveFile, Position, RowNumbers, Snapshot
 from headwater.lake.counts import Counts
 
 __all__ = [
@@ -90,7 +90,9 @@ def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
     ]
 
 
-def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | None = None) -> dict[TableName, Table]:
+def live_tables(
+    tx: Transaction, data_path: str, names: Collection[TableName] | None = None
+) -> dict[TableName, LakeTable]:
     """The tables of the newest snapshot that have these names (all, if none are given)."""
     wanted = None if names is None else {name.name for name in names}
     found = [
@@ -115,7 +117,7 @@ def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | 
     tables = {}
     for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
         path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
-        table = Table(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
+        table = LakeTable(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
         tables[TableName(schema, name)] = table
     return tables if names is None else {name: tables[name] for name in names if name in tables}
 
@@ -249,7 +251,7 @@ def _with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> list[s
 
 def _inlined_deletes(
     tx: Transaction, table_ids: Collection[int], snapshot: int
-) -> dict[int, tuple[Positions, Positions]]:
+) -> dict[int, tuple[RowNumbers, RowNumbers]]:
     selects = [
         # Rows of files that are gone may stay behind in these tables; file ids are never used again.
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"

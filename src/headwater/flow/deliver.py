@@ -15,7 +15,7 @@ from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.names import held_back, names_now, outdated
 from headwater.flow.shapes import Seen, key_names, newest_shapes, next_key_change
 from headwater.lake.counts import Counts
-from headwater.log import Batch
+from headwater.log import LogSlice
 from headwater.sink.ducklake import Plan, Standing
 from headwater.sink.target import DuckLakePlace
 from headwater.state import TableRow
@@ -127,7 +127,7 @@ def _dropped(row: TableRow) -> TableError:
     )
 
 
-def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
+def _staged(m: Mirroring, tables: _Tables) -> tuple[LogSlice, dict[int, Seen]]:
     """The next whole transactions, and the newest shape of each table among them; never past a change of a key."""
     positions = {oid: each.position for oid, each in tables.standing.items()}
     staged = m.log.read(tables.start, tables.upto, m.max_rows)
@@ -152,7 +152,7 @@ def _staged(m: Mirroring, tables: _Tables) -> tuple[Batch, dict[int, Seen]]:
     return staged, newest_shapes(parts, m.log.relations(wanted).values())
 
 
-def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: Batch, seen: Mapping[int, Seen]) -> merging.Batch:
+def _batch(m: Mirroring, plan: Plan, tables: _Tables, staged: LogSlice, seen: Mapping[int, Seen]) -> merging.Batch:
     """What the staged segments hold for these tables, and the plan with their newest columns."""
     mirrors = {}
     positions = {oid: tables.standing[oid].position for oid, shape in seen.items() if shape.newest.generation}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headwater.errors import OperatorMustAct
-from headwater.state import Recorded
+from headwater.state import Location
 
 __all__ = ["strange_log"]
 
 
-def strange_log(group: str, root: str, found: str | None, recorded: Recorded | None) -> OperatorMustAct | None:
+def strange_log(group: str, root: str, found: str | None, recorded: Location | None) -> OperatorMustAct | None:
     """Why the folder, whose id was `found`, cannot be the group's log; None if it can.
 
     A folder without an id at the recorded place was deleted, and may be filled again; anywhere else it is another one.

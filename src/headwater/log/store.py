@@ -20,10 +20,10 @@ from headwater.log.folder import Folder, place
 from headwater.log.identity import strange_log
 from headwater.log.index import Index, Indexed, Written
 from headwater.log.segment import Part
-from headwater.log.shapes import Seen, Shapes
-from headwater.state import Recorded, State
+from headwater.log.versions import Evidence, Versions
+from headwater.state import Location, State
 
-__all__ = ["Batch", "Log", "SegmentRef"]
+__all__ = ["Log", "LogSlice", "SegmentRef"]
 
 _MENDS = "start `headwater run`: it copies the tables that need them again"
 _YOUNG = timedelta(hours=24)  # an unregistered file may be part of a transaction that is still being read
@@ -50,8 +50,8 @@ class SegmentRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """All there is between the position asked for and `upto`."""
+class LogSlice:
+    """Everything in the log between the position asked for and `upto`."""
 
     segments: tuple[SegmentRef, ...]
     upto: Lsn
@@ -65,7 +65,7 @@ class Log:
         self.group = group
         self._root = root
         self._index = Index(self._state, group)
-        self._shapes = Shapes(self._state, group)
+        self._versions = Versions(self._state, group)
 
     @cached_property
     def _folder(self) -> Folder:
@@ -148,7 +148,7 @@ class Log:
 
     def forget(self) -> None:
         """Give up what was staged and not registered: its files are orphans from now on."""
-        self._shapes.forget()
+        self._versions.forget()
 
     def relation(
         self,
@@ -163,10 +163,10 @@ class Log:
 
         With an id of `reserve` it is a new version in any case. `defined`: it counts also without a row.
         """
-        seen: Seen = "ddl" if defined else "rows"
+        evidence: Evidence = "ddl" if defined else "rows"
         if id is not None:
-            return self._shapes.add(replace(relation, id=id), lsn, seen)
-        return self._shapes.version(relation, lsn, before, seen)
+            return self._versions.add(replace(relation, id=id), lsn, evidence)
+        return self._versions.version(relation, lsn, before, evidence)
 
     def distrust(self) -> None:
         """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
@@ -174,23 +174,23 @@ class Log:
 
     def reserve(self) -> int:
         """An id for a relation version that is to come."""
-        return self._shapes.reserve()
+        return self._versions.reserve()
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
         """The newest version of a table, and since when; with `upto`, before the transaction that commits there."""
-        return self._shapes.newest(oid, upto)
+        return self._versions.newest(oid, upto)
 
-    def add_shape(self, relation: Relation) -> Relation:
-        """A table's shape as the catalog has it, known from the log's end on; a new version if it is one."""
-        return self._shapes.look(relation)
+    def add_from_catalog(self, relation: Relation) -> Relation:
+        """A table as the catalog shows it, valid from the log's end on: a new version if it differs from the newest."""
+        return self._versions.from_catalog(relation)
 
     def defined(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
         """The newest version of each table that counts without a row, and where, with after <= lsn < before."""
-        return self._shapes.defined(oids, after, before)
+        return self._versions.defined(oids, after, before)
 
     def generations(self, positions: Mapping[int, Lsn]) -> dict[int, int]:
         """The generation that each table has at a position of its own; 0 of one that is not known there."""
-        return self._shapes.generations(positions)
+        return self._versions.generations(positions)
 
     def truncated(self, oid: int, since: Lsn) -> set[int]:
         """The transactions (where it is known, subtransactions) that truncated the table since then, and maybe earlier.
@@ -214,7 +214,7 @@ class Log:
         """The position up to which the log is complete; 0/0 before anything was captured."""
         return self._index.bounds()[1]
 
-    def read(self, after: Lsn, upto: Lsn | None = None, max_rows: int | None = None) -> Batch:
+    def read(self, after: Lsn, upto: Lsn | None = None, max_rows: int | None = None) -> LogSlice:
         """What was committed from `after` on, whole transactions, at most up to `upto`, about `max_rows` of them.
 
         At least one transaction when there is one, however large. LogGap if some of it is gone.
@@ -224,7 +224,7 @@ class Log:
             raise LogGap(f"the log of group {self.group!r} begins at {begin}, {after} was asked for", hint=_MENDS)
         limit = end if upto is None else min(end, upto)
         if limit <= after:
-            return Batch((), after)
+            return LogSlice((), after)
         found: list[Indexed] = []
         rows = 0
         for each in self._index.segments(after, limit):
@@ -237,11 +237,11 @@ class Log:
         if gone := self._folder.missing([each.name for each in found]):
             raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
-        return Batch(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
+        return LogSlice(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
-        return self._shapes.by_id(ids)
+        return self._versions.by_id(ids)
 
     def orphans(self, older_than: timedelta = _YOUNG) -> list[str]:
         """Files that were never registered, or whose segment was trimmed."""
@@ -261,14 +261,14 @@ class Log:
         self._folder.delete(names)  # after the index: a crash between leaves an orphan, not a hole
         return len(names)
 
-    def _claimed(self, recorded: Recorded | None) -> Recorded:
+    def _claimed(self, recorded: Location | None) -> Location:
         found = self._folder.id()
         if problem := strange_log(self.group, self._folder.root, found, recorded):
             raise problem
         if found is None or recorded is None:
             found = uuid.uuid4().hex
             self._folder.identify(found)
-        return Recorded(self._folder.root, found)
+        return Location(self._folder.root, found)
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten

@@ -15,12 +15,12 @@ from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import (
     Advance,
     Alteration,
-    Commit,
     Field,
     FileDeletes,
+    LakeTable,
     NewTable,
+    PlannedCommit,
     Snapshot,
-    Table,
     TableChange,
 )
 from headwater.ducklake.names import Names
@@ -44,7 +44,7 @@ class Standing:
     """A mirrored table as the lake has it now."""
 
     oid: int
-    table: Table
+    table: LakeTable
     position: Lsn
     shape: Shape
     counts: Counts
@@ -70,7 +70,7 @@ class Plan:
     source: str
     base: Snapshot
     standings: Mapping[int, Standing]
-    quarantine: Table
+    quarantine: LakeTable
     followed: dict[int, Followed] = field(default_factory=dict)
     moved: dict[int, TableName] = field(default_factory=dict)  # by name alone, before the table's changes tell of it
     attempts: list[str] = field(default_factory=list)  # to write its files; the last one may land
@@ -221,7 +221,7 @@ class DuckLakeSink:
         settled = [*reports.get(0, []), *(note for oid in upto for note in reports.get(-oid, []))]
         if settled:
             changes.append(_change(plan.quarantine.id, settled, [])[0])
-        commit = Commit(
+        commit = PlannedCommit(
             plan.base,
             self.source,
             advances,
@@ -294,7 +294,7 @@ class DuckLakeSink:
         settled = self._settled(set(replaced), base, at, attempt)
         if bad or settled:
             changes.append(_change(new.name if new else self._quarantine().id, [*bad, *settled], [])[0])
-        commit = Commit(
+        commit = PlannedCommit(
             base,
             self.source,
             advances,
@@ -315,7 +315,7 @@ class DuckLakeSink:
     def rename(self, moved: Mapping[int, TableName]) -> None:
         """Give mirrors other names, in a snapshot of its own."""
         base = self._lake.snapshot()
-        self._lake.commit(Commit(base, self.source, alterations=self._renamed(moved), author=AUTHOR))
+        self._lake.commit(PlannedCommit(base, self.source, alterations=self._renamed(moved), author=AUTHOR))
 
     def _renamed(self, moved: Mapping[int, TableName]) -> tuple[Alteration, ...]:
         tables = {oid: each.table for oid, each in self.standings().items() if oid in moved}
@@ -348,13 +348,13 @@ class DuckLakeSink:
     def close(self) -> None:
         self._lake.close()
 
-    def _quarantine(self) -> Table:
+    def _quarantine(self) -> LakeTable:
         """The table of values that found no place; made anew if somebody dropped it."""
         table = self._lake.table(quarantine.NAME)
         if table is None:
             new = self.new_quarantine()
             assert new is not None
-            self._lake.commit(Commit(self._lake.snapshot(), self.source, new_tables=(new,), author=AUTHOR))
+            self._lake.commit(PlannedCommit(self._lake.snapshot(), self.source, new_tables=(new,), author=AUTHOR))
             return self._quarantine()
         if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
             raise OperatorMustAct(
@@ -362,7 +362,7 @@ class DuckLakeSink:
             )
         return table
 
-    def _land(self, commit: Commit) -> int:
+    def _land(self, commit: PlannedCommit) -> int:
         position = max(advance.new for advance in commit.positions.values())
         group = self.source.rsplit("/", 1)[-1]
         extra = json.dumps({"lsn": str(position), "source": self.source})

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.change import Column, Relation
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Field, Table, numbered
+from headwater.ducklake.model import Field, LakeTable, numbered
 from headwater.ducklake.texts import text_of
 from headwater.errors import CannotFollow
 from headwater.lake import history
@@ -62,7 +62,7 @@ def fields_of(relation: Relation, kinds: dict[str, LakeType], *, with_history: b
 
 
 def followed(
-    table: Table, shape: Shape, relation: Relation, kinds: dict[str, LakeType], next_id: int
+    table: LakeTable, shape: Shape, relation: Relation, kinds: dict[str, LakeType], next_id: int
 ) -> tuple[tuple[Field, ...], Shape]:
     """The table's columns and shape once they follow the relation; CannotFollow if only a new copy could.
 

@@ -9,19 +9,19 @@ from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Fence", "GroupRow", "Member", "Partitions", "Recorded", "TableOptions", "TableRow", "TableState"]
+__all__ = ["Fence", "GroupRow", "Location", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
 
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
 
 
-class Recorded(NamedTuple):
+class Location(NamedTuple):
     """A log or a lake: where it was when it was last used, and its own id, which it keeps when it is moved."""
 
     place: str
     id: str
 
     @classmethod
-    def of(cls, place: str | None, id: str | None) -> Recorded | None:
+    def of(cls, place: str | None, id: str | None) -> Location | None:
         return None if place is None or id is None else cls(place, id)
 
 
@@ -53,14 +53,14 @@ class GroupRow:
     updated_at: datetime
 
     @property
-    def log(self) -> Recorded | None:
+    def log(self) -> Location | None:
         """The group's log; None until there is one."""
-        return Recorded.of(self.log_path, self.log_id)
+        return Location.of(self.log_path, self.log_id)
 
     @property
-    def lake(self) -> Recorded | None:
+    def lake(self) -> Location | None:
         """The lake that the group is mirrored into; None until there is one."""
-        return Recorded.of(self.lake_url, self.lake_id)
+        return Location.of(self.lake_url, self.lake_id)
 
     @property
     def error(self) -> str | None:

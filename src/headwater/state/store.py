@@ -15,10 +15,10 @@ from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
+from headwater.state.connection import SharedConnection
 from headwater.state.lock import PATIENCE, Lock
 from headwater.state.migrations import migrate
-from headwater.state.rows import Fence, GroupRow, Member, Partitions, Recorded, TableOptions, TableRow, TableState
-from headwater.state.session import Session
+from headwater.state.rows import Fence, GroupRow, Location, Member, Partitions, TableOptions, TableRow, TableState
 
 __all__ = ["State"]
 
@@ -42,13 +42,13 @@ _FENCE = (
 class State:
     """May be used from several threads; survives a restart of its server; raises Unreachable while there is none."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SharedConnection) -> None:
         self._session = session
 
     @classmethod
     def connect(cls, url: str) -> State:
         """Open the state's database now, so that a wrong URL is known now."""
-        session = Session(url)
+        session = SharedConnection(url)
         with session.transaction():
             return cls(session)
 
@@ -95,21 +95,21 @@ class State:
     def groups(self) -> list[GroupRow]:
         return self._rows(GroupRow, f"{_GROUP} ORDER BY name", ())
 
-    def record_lake(self, group: str, lake: Recorded | None) -> None:
+    def record_lake(self, group: str, lake: Location | None) -> None:
         """Note which lake is the group's; None: whichever is opened next."""
         self._write(
             "UPDATE headwater.groups SET lake_url = %s, lake_id = %s, updated_at = now() WHERE name = %s",
             (*(lake or (None, None)), group),
         )
 
-    def record_log(self, group: str, settle: Callable[[Recorded | None], Recorded]) -> None:
+    def record_log(self, group: str, settle: Callable[[Location | None], Location]) -> None:
         """Note which log is the group's, as `settle` makes it of what is recorded; one process at a time does so."""
         with self.transaction() as connection:
             row = connection.execute(
                 "SELECT log_path, log_id FROM headwater.groups WHERE name = %s FOR UPDATE", (group,)
             ).fetchone()
             assert row is not None, "a group is made before its log is used"
-            recorded = Recorded.of(*row)
+            recorded = Location.of(*row)
             if (settled := settle(recorded)) != recorded:
                 connection.execute(
                     "UPDATE headwater.groups SET log_path = %s, log_id = %s, updated_at = now() WHERE name = %s",

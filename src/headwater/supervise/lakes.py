@@ -13,7 +13,7 @@ from headwater.ducklake.url import parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3
 from headwater.sink.ducklake import DuckLakeSink
-from headwater.state import GroupRow, Recorded, State
+from headwater.state import GroupRow, Location, State
 
 __all__ = [
     "copy_what_is_gone",
@@ -61,7 +61,7 @@ def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -
     if row.lake is not None and (problem := strange_lake(config, row, _found_id(config, env, group))):
         raise problem
     lake = open_group_lake(config, group, env)
-    now = Recorded(str(lake.url), lake.id())
+    now = Location(str(lake.url), lake.id())
     if now != row.lake:
         state.record_lake(group, now)
     return lake

@@ -10,12 +10,12 @@ from typing import TypeVar
 from headwater.errors import Unreachable
 from headwater.postgres.connect import Connection, connect, translated
 
-__all__ = ["Session"]
+__all__ = ["SharedConnection"]
 
 Result = TypeVar("Result")
 
 
-class Session:
+class SharedConnection:
     """Work on the state database, one transaction at a time."""
 
     def __init__(self, url: str) -> None:

@@ -1,4 +1,4 @@
-"""The shape timeline of every table: its versions in the table relations, in the order of (lsn, id)."""
+"""Relation versions: the timeline of every table's columns, in the table `relations`, ordered by (lsn, id)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Literal
 from headwater.change import BaseType, Column, Facts, Lsn, Relation, TableName
 from headwater.state import State
 
-__all__ = ["Seen", "Shapes"]
+__all__ = ["Evidence", "Versions"]
 
-# How a version was found: a row's message told it, an event trigger reported it, or a look at the catalog has found it.
-Seen = Literal["rows", "ddl", "catalog"]
+# What shows a version: a Relation message before rows, an event trigger's report, or the source's catalog.
+Evidence = Literal["rows", "ddl", "catalog"]
 _COLUMNS = "lsn, id, oid, namespace, name, identity, columns"
 
 
-class Shapes:
+class Versions:
     """One group's relation versions. Threads of the one writer may share it."""
 
     def __init__(self, state: State, group: str) -> None:
@@ -56,7 +56,7 @@ class Shapes:
             self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
         return self._newest
 
-    def version(self, relation: Relation, lsn: Lsn, before: Relation | None, seen: Seen) -> Relation:
+    def version(self, relation: Relation, lsn: Lsn, before: Relation | None, evidence: Evidence) -> Relation:
         """The relation with its version id: `before` if it is that, else a new one.
 
         What is read again, because it could not be registered, has the versions that it had.
@@ -65,7 +65,7 @@ class Shapes:
             for known in (before, *self._read_before(relation.oid, lsn, before)):
                 if known is not None and replace(relation, id=known.id) == known:
                     return self._still(known, relation)
-            return self.add(replace(relation, id=self.reserve()), lsn, seen)
+            return self.add(replace(relation, id=self.reserve()), lsn, evidence)
 
     def _read_before(self, oid: int, lsn: Lsn, before: Relation | None) -> list[Relation]:
         """The versions that the transaction at `lsn` was found to have when it was read before, after that one."""
@@ -81,10 +81,10 @@ class Shapes:
         ids = [each.id for each in found]
         return found[ids.index(before.id) + 1 :] if before is not None and before.id in ids else found
 
-    def look(self, relation: Relation) -> Relation:
+    def from_catalog(self, relation: Relation) -> Relation:
         """The relation as the catalog shows it, from the log's end on: a new version if it differs from the newest.
 
-        Meanwhile the log does not grow, so no delivery has come past that position before the version is there.
+        The log does not grow meanwhile, so no delivery can pass that position before the version is recorded.
         """
         with self._lock:
             try:
@@ -104,7 +104,7 @@ class Shapes:
         query = "SELECT nextval(pg_get_serial_sequence('headwater.relations', 'id'))"
         return int(self._state.query(query)[0][0])
 
-    def add(self, relation: Relation, lsn: Lsn, seen: Seen) -> Relation:
+    def add(self, relation: Relation, lsn: Lsn, evidence: Evidence) -> Relation:
         """A new version, under the id that it has."""
         with self._lock:
             newest = self._loaded()
@@ -114,7 +114,7 @@ class Shapes:
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     (
                         self._group,
-                        seen,
+                        evidence,
                         lsn,
                         relation.id,
                         relation.oid,

@@ -1,4 +1,4 @@
-"""Schemas, tables and columns of one commit: dropped, altered, renamed, created, in the catalog's own rows."""
+"""The schema changes of one commit, written to the catalog: tables dropped, altered, renamed and created."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
-from headwater.ducklake.model import Alteration, Commit, NewTable, Snapshot
+from headwater.ducklake.model import Alteration, NewTable, PlannedCommit, Snapshot
 from headwater.ducklake.names import Names
 from headwater.errors import CommitConflict
 
-__all__ = ["Shaped", "safe_folder", "schema_folder", "shape"]
+__all__ = ["WrittenSchema", "safe_folder", "schema_folder", "write_schema"]
 
 _ENDS_WITH_ITS_TABLE = (  # as DuckLake's own DROP TABLE
     "ducklake_table",
@@ -30,8 +30,8 @@ _ENDS_WITH_ITS_TABLE = (  # as DuckLake's own DROP TABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
-    """The counters after it, and the ids of the tables that were created."""
+class WrittenSchema:
+    """The catalog's counters after the schema changes, and the ids of the tables that they created."""
 
     schema_version: int
     next_catalog_id: int
@@ -48,9 +48,11 @@ class _TableRow(NamedTuple):
     relative: bool
 
 
-def shape(tx: Transaction, data_path: str, commit: Commit, newest: Snapshot, log: list[str]) -> Shaped:
-    """Write all that a commit does to schemas, tables and columns; `log` gets DuckLake's words for it."""
-    return _Shaper(tx, data_path, commit, newest, log).shape()
+def write_schema(
+    tx: Transaction, data_path: str, commit: PlannedCommit, newest: Snapshot, log: list[str]
+) -> WrittenSchema:
+    """Write everything a commit does to schemas, tables and columns; `log` receives DuckLake's names for it."""
+    return _SchemaWriter(tx, data_path, commit, newest, log).write()
 
 
 def safe_folder(name: str, otherwise: str) -> str:
@@ -64,10 +66,10 @@ def schema_folder(name: str) -> str:
 
 
 @dataclass
-class _Shaper:
+class _SchemaWriter:
     tx: Transaction
     data_path: str
-    commit: Commit
+    commit: PlannedCommit
     newest: Snapshot
     log: list[str]
     changed: bool = False
@@ -78,7 +80,7 @@ class _Shaper:
         self.snapshot = self.newest.id + 1
         self.next_catalog_id = self.newest.next_catalog_id
 
-    def shape(self) -> Shaped:
+    def write(self) -> WrittenSchema:
         self._drop(self.commit.dropped)
         tables = self._tables(each.table for each in self.commit.alterations)
         for each in self.commit.alterations:
@@ -89,7 +91,7 @@ class _Shaper:
             if each.name is not None and each.name != (tables[each.table].schema, tables[each.table].name)
         ]
         self._name(renamed)
-        return Shaped(self.newest.schema_version + self.changed, self.next_catalog_id, self.created)
+        return WrittenSchema(self.newest.schema_version + self.changed, self.next_catalog_id, self.created)
 
     def _new_catalog_id(self) -> int:
         self.next_catalog_id += 1
