@@ -440,7 +440,7 @@ IN_PARQUET = {"uuid": pa.uuid(), "json": pa.json_()}
 
 def in_duckdb(folder: Path, kind: LakeType, array: pa.Array, ask: str) -> list[Any]:
     """What DuckDB makes of the column, read from Parquet."""
-    to = IN_PARQUET.get(kind.ducklake)
+    to = IN_PARQUET.get(kind.logical)
     if to is not None:
         array = array.cast(to.storage_type).cast(to)
     path = folder / f"{uuid.uuid4()}.parquet"

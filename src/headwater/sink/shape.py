@@ -12,6 +12,7 @@ from headwater.change import Column, Relation
 from headwater.ducklake.evolution import promotable
 from headwater.ducklake.model import Field, LakeTable, numbered
 from headwater.ducklake.texts import text_of
+from headwater.ducklake.types import ducklake_type
 from headwater.errors import CannotFollow
 from headwater.lake import history
 from headwater.values.decode import decode
@@ -89,7 +90,7 @@ def followed(
 
 def _field(name: str, kind: LakeType) -> Field:
     children = (_field("element", kind.element),) if kind.element is not None else ()
-    return Field(0, name, kind.ducklake, children=children)
+    return Field(0, name, ducklake_type(kind), children=children)
 
 
 def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -> Field:

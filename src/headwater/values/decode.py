@@ -260,9 +260,9 @@ _READERS: dict[int, _Reader] = {
 
 
 def _reader(kind: LakeType) -> _Reader:
-    if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
+    if kind.logical == "json" and kind.pg not in ("json", "jsonb"):
         return _json
-    if kind.ducklake == "float64" and kind.pg == "numeric":
+    if kind.logical == "float64" and kind.pg == "numeric":
         return _finite
     return _READERS.get(kind.arrow.id, _cast)
 
