@@ -41,6 +41,7 @@ from headwater.source.replaced import table_names
 from headwater.spark import on_tasks
 from headwater.spark.faults import table_error
 from headwater.state import State, TableRow
+from headwater.state.transitions import Copied, CopyBegun
 from headwater.values.decode import Bad
 from headwater.values.types import LakeType, lake_type
 
@@ -166,7 +167,7 @@ def _progress_told(m: Mirroring, oids: Container[int]) -> Iterator[None]:
 
 def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
     m.state.note_counts(m.group, {row.oid: there.counts})
-    m.state.set_state(m.group, row.oid, "CATCHUP", position=there.position, copy_lsn=there.position)
+    m.state.record(m.group, row.oid, Copied(there.position))
     m.state.rename_table(m.group, row.oid, lake=there.name)
 
 
@@ -199,7 +200,7 @@ def _copy_plan(
                 continue
             units += [Piece(relation, part, tuple(kinds.values()), where, history) for part in parts]
             known = [part.rows for part in parts if part.rows is not None]
-            m.state.set_state(m.group, row.oid, "SNAPSHOT")
+            m.state.record(m.group, row.oid, CopyBegun())
             m.state.record_progress(m.group, row.oid, 0, sum(known) if known else None)
     return new, units, moved
 

@@ -20,6 +20,7 @@ from headwater.sink.ducklake import Plan, Standing
 from headwater.sink.target import DuckLakePlace
 from headwater.state import TableRow
 from headwater.state.succession import dropped_error
+from headwater.state.transitions import CaughtUp, Repositioned, Stopped
 from headwater.values.types import LakeType, lake_type
 
 __all__ = ["Delivered", "deliver"]
@@ -104,7 +105,7 @@ def _chosen(m: Mirroring, plan: Plan) -> _Tables:
     for oid, each in standing.items():  # the lake's word is the truth: a crash may have kept it from the state
         row = rows[oid]
         if row.position != each.position:
-            m.state.set_state(m.group, oid, row.state, position=each.position, failures=row.failures)
+            m.state.record(m.group, oid, Repositioned(each.position))
             m.state.note_counts(m.group, {oid: each.counts})
         if row.lake != each.name:
             m.state.rename_table(m.group, oid, source=each.name if row.options.followed_name else None, lake=each.name)
@@ -281,8 +282,8 @@ def _moved_on(m: Mirroring, tables: _Tables, done: Delivered) -> None:
     end = m.log.end()
     for row in tables.rows.values():
         if row.oid not in tables.failed and row.dropped_lsn is not None and row.dropped_lsn <= done.position:
-            m.state.set_state(m.group, row.oid, "ERRORED", error=str(dropped_error(row, row.dropped_lsn)))
+            m.state.record(m.group, row.oid, Stopped(str(dropped_error(row, row.dropped_lsn))))
             continue
         level = not tables.behind or row.oid not in tables.standing or done.upto.get(row.oid) == tables.upto
         if row.state == "CATCHUP" and row.oid not in tables.failed and level and (row.copy_lsn or end) <= end:
-            m.state.set_state(m.group, row.oid, "STREAMING")
+            m.state.record(m.group, row.oid, CaughtUp())

@@ -124,6 +124,7 @@ class TableRow:
     options: TableOptions
     quarantined: int
     resync: str | None  # why it is to be copied again
+    resync_lsn: Lsn  # a copy that shows an earlier position does not do
     published: str | None  # what marks its place in the publication
     replaces: tuple[int, ...]  # tables whose mirrors its next copy takes the place of
     dropped_lsn: Lsn | None  # the source had no such table any more at this position
