@@ -14,7 +14,7 @@ import pytest
 from headwater.checks import check
 from headwater.checks.schema import schema_changes, trigger_script
 from headwater.config import Config
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import open_state

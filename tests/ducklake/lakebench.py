@@ -26,7 +26,7 @@ from headwater.ducklake.model import (
     Snapshot,
     TableChange,
 )
-from headwater.ducklake.writing import ROW_ID, ROW_ID_FIELD, write_data_file
+from headwater.ducklake.writing import ROW_ID, ROW_ID_FIELD, TableFolder, write_data_file
 
 COLUMNS = (Field(0, "id", "int64", nullable=False), Field(0, "s", "varchar"))
 T = TableName("public", "t")
@@ -124,7 +124,7 @@ class Bench:
 
     def truncation(self, name: TableName = T, insert: Sequence[tuple[Any, ...]] = ()) -> PlannedCommit:
         base, table = self.lake.snapshot(), self.table(name)
-        ended = tuple(end_file(self.files, table.path, live) for live in self.lake.files([table.id], base))
+        ended = tuple(end_file(TableFolder(self.files, table.path), live) for live in self.lake.files([table.id], base))
         written = self._written(table.path, table.columns, list(insert))
         return PlannedCommit(base, "pg", changes=(TableChange(table.id, written, ended, truncate=True),))
 
@@ -138,7 +138,7 @@ class Bench:
             return ()
         names = [*[column.name for column in columns], *([ROW_ID] if with_row_ids else [])]
         data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-        return (write_data_file(self.files, path, data, columns, with_row_ids=with_row_ids),)
+        return (write_data_file(TableFolder(self.files, path), data, columns, with_row_ids=with_row_ids),)
 
     def _located(
         self, table: LakeTable, base: Snapshot, keys: set[int], inline_limit: int
@@ -157,7 +157,13 @@ class Bench:
                 row_id = lineage[position].as_py()
                 row_ids[ids[position].as_py()] = (live.row_id_start or 0) + position if row_id is None else row_id
             deletes.append(
-                delete_rows(self.files, table.path, live, positions, snapshot=base.id + 1, inline_limit=inline_limit)
+                delete_rows(
+                    TableFolder(self.files, table.path),
+                    live,
+                    positions,
+                    snapshot=base.id + 1,
+                    inline_limit=inline_limit,
+                )
             )
         return deletes, row_ids
 

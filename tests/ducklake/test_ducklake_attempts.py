@@ -12,7 +12,7 @@ from pyarrow import fs
 from headwater.change import TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import DataFile, NewTable, PlannedCommit, TableChange, numbered
-from headwater.ducklake.writing import write_data_file
+from headwater.ducklake.writing import TableFolder, write_data_file
 from headwater.errors import CommitConflict
 from headwater.files import inside
 
@@ -23,7 +23,7 @@ def write(lake: Lake, attempt: str) -> tuple[NewTable, DataFile]:
     """A file for a table that is still to be created."""
     new = lake.new_table(T, COLUMNS)
     data = pa.table({"id": [1, 2], "s": ["a", "b"]})
-    return new, write_data_file(lake.filesystem, new.path, data, numbered(COLUMNS), attempt=attempt)
+    return new, write_data_file(TableFolder(lake.filesystem, new.path, attempt), data, numbered(COLUMNS))
 
 
 def commit(lake: Lake, attempt: str, new: NewTable, file: DataFile) -> int:

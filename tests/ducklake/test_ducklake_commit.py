@@ -10,8 +10,8 @@ import pytest
 from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn, TableName
-from headwater.ducklake.lake import open_lake
 from headwater.ducklake.model import PlannedCommit, TableChange
+from headwater.ducklake.opening import open_lake
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 
 

@@ -27,7 +27,7 @@ from headwater.ducklake.evolution import promotable
 from headwater.ducklake.model import Alteration, Field, LiveFile, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.texts import text_of, value_of
-from headwater.ducklake.writing import plain_type, write_data_file
+from headwater.ducklake.writing import TableFolder, plain_type, write_data_file
 from headwater.errors import TableError
 from headwater.files import filesystem
 
@@ -98,7 +98,7 @@ def same(left: pa.Array, right: pa.Array) -> bool:
 
 def land(bench: Bench, columns: list[Field], data: pa.Table, name: TableName = T) -> None:
     new = bench.lake.new_table(name, columns)
-    written = write_data_file(bench.files, new.path, data, new.columns)
+    written = write_data_file(TableFolder(bench.files, new.path), data, new.columns)
     bench.commit(
         PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(name, (written,)),))
     )
@@ -107,7 +107,7 @@ def land(bench: Bench, columns: list[Field], data: pa.Table, name: TableName = T
 def add_file(bench: Bench, data: pa.Table, columns: tuple[Field, ...] | None = None) -> int:
     """Rows in a file of their own, in the same commit as the columns they have."""
     table = bench.table()
-    written = write_data_file(bench.files, table.path, data, columns or table.columns)
+    written = write_data_file(TableFolder(bench.files, table.path), data, columns or table.columns)
     alterations = (Alteration(table.id, columns),) if columns else ()
     change = TableChange(table.id, (written,))
     return bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", changes=(change,), alterations=alterations))
@@ -425,12 +425,13 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
 
 def test_files_and_new_folders_are_on_disk_before_they_are_told_of(tmp_path: Path, synced: dict[int, Any]) -> None:
     folder, column = tmp_path / "lake" / "public" / "t", Field(1, "id", "int64")
-    files, path = filesystem(str(folder)), f"{folder}/"
-    data = write_data_file(files, path, pa.table({"id": [1, 2, 3]}), [column])
+    path = f"{folder}/"
+    where = TableFolder(filesystem(str(folder)), path)
+    data = write_data_file(where, pa.table({"id": [1, 2, 3]}), [column])
     live = LiveFile(1, 1, path + data.path, 3, 0, inlined_positions=np.array([0]), inlined_snapshots=np.array([4]))
-    deletes = delete_rows(files, path, live, np.array([1]), snapshot=5, inline_limit=0).delete_file
+    deletes = delete_rows(where, live, np.array([1]), snapshot=5, inline_limit=0).delete_file
     assert deletes is not None
-    again = restamp(files, path, deletes, 6)
+    again = restamp(where, deletes, 6)
     for name, size in [(data.path, data.size), (deletes.path, deletes.size), (again.path, again.size)]:
         assert synced[(folder / name).stat().st_ino] == size
     assert synced[folder.stat().st_ino] == {data.path, deletes.path, again.path}

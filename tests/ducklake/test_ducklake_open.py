@@ -16,8 +16,9 @@ from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn
 from headwater.ducklake.extension import connect
-from headwater.ducklake.lake import Lake, open_lake
+from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit, TableChange
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitUnknown, ConfigError, OperatorMustAct, Unreachable
 
@@ -49,7 +50,7 @@ def test_a_lake_is_created_when_missing_and_found_again(lake_url: str, tmp_path:
 
 def test_processes_that_create_the_same_lake_at_once_all_end_well(lake_url: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from headwater.ducklake.lake import open_lake; open_lake(sys.argv[1], sys.argv[2]).snapshot()"
+        "import sys; from headwater.ducklake.opening import open_lake; open_lake(sys.argv[1], sys.argv[2]).snapshot()"
     )
     command = [sys.executable, "-c", program, lake_url, str(tmp_path / "data")]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -194,7 +195,7 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(postgres_lak
 def test_a_process_killed_before_commit_leaves_nothing(bench: Bench, lake_url: str) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[3])\n"
-        "from lakebench import Bench; from headwater.ducklake.lake import open_lake\n"
+        "from lakebench import Bench; from headwater.ducklake.opening import open_lake\n"
         "Bench(open_lake(sys.argv[1], sys.argv[2]), None, '').create([(1, 'a')])"
     )
     command = [sys.executable, "-c", program, lake_url, bench.lake.data_path, str(Path(__file__).parent)]

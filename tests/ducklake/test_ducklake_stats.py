@@ -17,7 +17,7 @@ from lakebench import Bench, T
 from headwater.change import TableName
 from headwater.ducklake.model import Field, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
-from headwater.ducklake.writing import arrow_type, write_data_file
+from headwater.ducklake.writing import TableFolder, arrow_type, write_data_file
 from headwater.errors import TableError
 
 FOREVER = 2**63 - 1
@@ -65,7 +65,7 @@ def table_of(bench: Bench, type_: str, files: list[list[Any]], name: TableName =
     for values in files:
         numbers = range(n, n := n + len(values))
         data = pa.table({"n": pa.array(numbers, pa.int64()), "v": pa.array(values, storage)})
-        written.append(write_data_file(bench.files, new.path, data, new.columns))
+        written.append(write_data_file(TableFolder(bench.files, new.path), data, new.columns))
     change = TableChange(name, tuple(written))
     bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
 
@@ -118,7 +118,7 @@ def test_nested_columns_read_back_with_their_field_ids(bench: Bench) -> None:
             "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
         }
     )
-    written = write_data_file(bench.files, new.path, data, new.columns)
+    written = write_data_file(TableFolder(bench.files, new.path), data, new.columns)
     bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (written,)),)))
     assert bench.table().columns == new.columns
     assert bench.sql("SELECT l::VARCHAR, st::VARCHAR, m::VARCHAR FROM {l}.public.t") == [

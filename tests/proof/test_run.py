@@ -24,7 +24,7 @@ from headwater.change import Lsn
 from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
 from headwater.log import Log

@@ -6,6 +6,7 @@ SQL is written once, with `%s` for arguments, `{among}` for "is one of these ids
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +22,10 @@ from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl
 from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.postgres.settings import SETTINGS, prepare
 
-__all__ = ["Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog"]
+__all__ = ["TRIES", "Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog", "pauses"]
 
 _WAIT_SECONDS = 10  # for another writer's lock, before we give way and try again
-
-
+TRIES = 12
 _RACES = (
     pg.UniqueViolation,
     pg.SerializationFailure,
@@ -64,6 +64,11 @@ class Catalog(Protocol):
         """Whether there is a lake in this catalog."""
 
     def close(self) -> None: ...
+
+
+def pauses() -> Iterator[float]:
+    """Growing, uneven pauses between tries, so that two writers who collide do not collide again."""
+    return (0.02 * 1.5**attempt * random.uniform(0.5, 1.5) for attempt in range(TRIES))
 
 
 def open_catalog(url: LakeUrl) -> Catalog:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from pyarrow import fs
 
@@ -15,17 +15,11 @@ from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
 from headwater.ducklake.model import DataFile, DeleteFile, FileDeletes, PlannedCommit, Snapshot, TableChange, TableRef
+from headwater.ducklake.positions import advance
 from headwater.ducklake.schema import WrittenSchema, write_schema
-from headwater.errors import AlreadyDelivered, OperatorMustAct
+from headwater.ducklake.writing import TableFolder
 
-__all__ = ["POSITION_TABLE", "write_commit"]
-
-POSITION_TABLE = (
-    "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
-    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
-    " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
-    " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
-)
+__all__ = ["write_commit"]
 
 
 def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: PlannedCommit) -> int:
@@ -37,62 +31,11 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     if commit.attempt is not None:
         land(tx, commit.attempt)
     if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
-        _advance(tx, commit, newest.id, {})
+        advance(tx, commit, newest.id, {})
     else:
         newest = _Writer(tx, files, data_path, commit, newest).write()
     failpoints.hit("deliver.before-commit")
     return newest.id
-
-
-def _advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
-    """Compare and set: a position that is not the expected one means that the batch was delivered before."""
-    first, next_ = [], []
-    for oid, step in commit.positions.items():
-        if isinstance(step.table, int) and step.expected is not None and step.new < step.expected:
-            raise OperatorMustAct(  # its changes from there on would come a second time
-                f"table {oid} of {commit.source!r} is at {step.expected} in the lake and would go back to {step.new}",
-                hint="this is a bug of Headwater: please report it with the log; nothing was written",
-            )
-        table_id = created[step.table] if isinstance(step.table, TableName) else step.table
-        counts = astuple(step.counts)
-        if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *counts))
-        else:
-            *rows, quarantined = counts
-            keep = int(table_id == step.table)  # a table that is copied again counts anew
-            counted = *(each for count in rows for each in (keep, count)), quarantined
-            next_.append(
-                (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)
-            )
-    tx.execute_many(  # what is left of a mirror that somebody dropped from the lake
-        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
-        " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
-        [row[:2] for row in first],
-    )
-    tx.execute_many(
-        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s",
-        [(commit.source, oid) for oid in commit.forgotten],
-    )
-    moved = tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
-        " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-        " ON CONFLICT (source, source_oid) DO NOTHING",
-        first,
-    )
-    moved += tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape),"
-        " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
-        " deleted = deleted * %s + %s, quarantined = quarantined + %s"
-        " WHERE source = %s AND source_oid = %s AND lsn = %s",
-        next_,
-    )
-    if moved != len(commit.positions):
-        now = reading.positions(tx, commit.source)
-        there = [f"{oid}: {now[oid].lsn}" if oid in now else f"{oid}: new" for oid in commit.positions]
-        raise AlreadyDelivered(
-            f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
-            hint="read the positions again and go on from there",
-        )
 
 
 @dataclass
@@ -122,7 +65,7 @@ class _Writer:
         )
         check(self.tx, self.commit, self.newest)
         self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
-        _advance(self.tx, self.commit, self.snapshot, self.schema.created)
+        advance(self.tx, self.commit, self.snapshot, self.schema.created)
         self._insert_data_files()
         self._delete()
         return self._finish()
@@ -264,7 +207,7 @@ class _Writer:
         if new.predicted not in (None, self.snapshot):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
             self._schedule_deletion(self._new_file_id(), paths[table_id] + new.path)
-            new = restamp(self.files, paths[table_id], new, self.snapshot)
+            new = restamp(TableFolder(self.files, paths[table_id]), new, self.snapshot)
         if deletes.seen_delete_file is not None:
             old = deletes.seen_delete_file
             self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)

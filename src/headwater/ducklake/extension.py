@@ -40,33 +40,36 @@ def attach(
     read_only: bool = False,
     snapshot: int | None = None,
 ) -> None:
-    """Make a lake visible as `alias`, at one snapshot if asked. Only with `data_path` it is created when missing."""
-    options = []
-    if isinstance(url, PostgresUrl):
-        _load(con, "postgres_scanner")
-        options.append(f"METADATA_SCHEMA {literal(url.schema)}")
-        if url.password is not None:
-            secret = f"headwater_{alias}_catalog"
-            con.execute(
-                f"CREATE OR REPLACE SECRET {identifier(secret)} (TYPE postgres, PASSWORD {literal(url.password)})"
-            )
-            options.append(f"META_SECRET {literal(secret)}")
-    else:
-        _load(con, "sqlite_scanner")
-    if s3 is not None:
-        _load(con, "httpfs")
-        con.execute(_secret(f"headwater_{alias}", s3))
-    options.append(f"DATA_PATH {literal(data_path)}" if data_path else "CREATE_IF_NOT_EXISTS false")
+    """Make a lake visible as `alias`, at one snapshot if asked. It is created when missing only with `data_path`."""
+    options = [f"DATA_PATH {literal(data_path)}" if data_path else "CREATE_IF_NOT_EXISTS false"]
     if read_only:
         options.append("READ_ONLY")
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot:d}")
     path = f"ducklake:postgres:{_conninfo(url)}" if isinstance(url, PostgresUrl) else f"ducklake:sqlite:{url.path}"
     try:
+        options += _catalog_options(con, url, alias)
+        if s3 is not None:
+            _load(con, "httpfs")
+            con.execute(_secret(f"headwater_{alias}", s3))
         con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")
     except duckdb.Error as error:
         # `from None`: DuckDB quotes the connection string, password and all.
         raise type(error)(_scrubbed(str(error), path, url)) from None
+
+
+def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -> list[str]:
+    """Load what DuckDB needs for the catalog; the options of ATTACH that tell it where the catalog is."""
+    if not isinstance(url, PostgresUrl):
+        _load(con, "sqlite_scanner")
+        return []
+    _load(con, "postgres_scanner")
+    options = [f"METADATA_SCHEMA {literal(url.schema)}"]
+    if url.password is not None:
+        secret = f"headwater_{alias}_catalog"
+        con.execute(f"CREATE OR REPLACE SECRET {identifier(secret)} (TYPE postgres, PASSWORD {literal(url.password)})")
+        options.append(f"META_SECRET {literal(secret)}")
+    return options
 
 
 def _conninfo(url: PostgresUrl) -> str:

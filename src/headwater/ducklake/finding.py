@@ -6,7 +6,8 @@ import os
 from contextlib import closing
 
 from headwater.ducklake.catalog import PostgresCatalog, open_catalog
-from headwater.ducklake.lake import Lake, check_usable
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.opening import check_usable
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3, absolute, check_could_write

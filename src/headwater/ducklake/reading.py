@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Field, LakeTable, LiveDeleteFile, LiveFile, Position, RowNumbers, Snapshot
-from headwater.lake.counts import Counts
+from headwater.ducklake.model import Field, LakeTable, LiveDeleteFile, LiveFile, RowNumbers, Snapshot
 
 __all__ = [
     "first_schema",
@@ -20,7 +19,6 @@ __all__ = [
     "live_tables",
     "newest_snapshot",
     "next_column_id",
-    "positions",
     "relations",
     "schema_path",
     "schemas",
@@ -46,15 +44,6 @@ def first_schema(tx: Transaction) -> str:
     """The UUID of the schema that a lake is created with."""
     ((uuid,),) = tx.rows("SELECT schema_uuid FROM ducklake_schema ORDER BY schema_id LIMIT 1")
     return str(uuid)
-
-
-def positions(tx: Transaction, source: str) -> dict[int, Position]:
-    found = tx.rows(
-        "SELECT source_oid, table_id, lsn, shape, copied, inserted, updated, deleted, quarantined"
-        " FROM headwater_position WHERE source = %s",
-        source,
-    )
-    return {oid: Position(table_id, Lsn(lsn), shape, Counts(*counts)) for oid, table_id, lsn, shape, *counts in found}
 
 
 def next_column_id(tx: Transaction, table_id: int) -> int:

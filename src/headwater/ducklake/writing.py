@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,9 +23,9 @@ __all__ = [
     "ROW_ID_FIELD",
     "SNAPSHOT_ID",
     "SNAPSHOT_ID_FIELD",
+    "TableFolder",
     "arrow_type",
     "field_with_id",
-    "file_name",
     "footer_size",
     "parquet_schema",
     "plain_type",
@@ -59,11 +60,6 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-
-
-def file_name(attempt: str, kind: str = "") -> str:
-    """A name for a new file, from which `attempts` knows whose it is."""
-    return f"headwater-{attempt or uuid.uuid4().hex}-{uuid.uuid4().hex}{kind}.parquet"
 
 
 def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
@@ -104,26 +100,36 @@ def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False) -> 
     return pa.schema(columns)
 
 
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """Where new files of a table go, and the attempt whose name they carry. `path` is absolute and ends in `/`."""
+
+    files: fs.FileSystem
+    path: str
+    attempt: str = ""
+
+    def new_name(self, kind: str = "") -> str:
+        """A name for a new file, by which `attempts` knows whose it is."""
+        return f"headwater-{self.attempt or uuid.uuid4().hex}-{uuid.uuid4().hex}{kind}.parquet"
+
+
 def write_data_file(
-    files: fs.FileSystem,
-    table_path: str,
-    batches: pa.Table | Iterable[pa.RecordBatch],
+    where: TableFolder,
+    batches: Iterable[pa.RecordBatch] | pa.Table,
     fields: Sequence[Field],
     *,
     with_row_ids: bool = False,
-    attempt: str = "",
 ) -> DataFile:
     """Write rows into a new file in the table's folder; columns are taken by name and cast to `parquet_schema`.
 
     New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
     row gets its id at the commit, from its place in the file.
     """
-    name = file_name(attempt)
-    where = folder(files, table_path) + name
+    name = where.new_name()
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
     rows = 0
-    with durable(files, where) as sink:  # the catalog will say that it is there
+    with durable(where.files, folder(where.files, where.path) + name) as sink:  # the catalog will say that it is there
         with pq.ParquetWriter(
             sink, schema, compression="snappy", use_dictionary=_repeating(schema), store_schema=False
         ) as writer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
@@ -19,42 +19,14 @@ from headwater.log import segment
 from headwater.log.folder import Folder, place
 from headwater.log.identity import strange_log
 from headwater.log.index import Index, Indexed, Written
-from headwater.log.segment import Part
+from headwater.log.slices import LogSlice, segment_ref
 from headwater.log.versions import Evidence, Versions
 from headwater.state import Location, State
 
-__all__ = ["Log", "LogSlice", "SegmentRef"]
+__all__ = ["Log"]
 
 _MENDS = "start `headwater run`: it copies the tables that need them again"
 _YOUNG = timedelta(hours=24)  # an unregistered file may be part of a transaction that is still being read
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRef:
-    """A segment to read. `path` is absolute, or a URI; a reader takes only rows with commit_lsn < the batch's upto.
-
-    With a `commit` it is part of one transaction that was streamed: all rows have this commit, and those whose xid is
-    in `aborted` do not count (see segment.py). `rows` and the parts' counts are without them, `ops` may be with them.
-    """
-
-    id: int
-    path: str
-    first_lsn: Lsn
-    last_lsn: Lsn
-    end_lsn: Lsn
-    rows: int
-    bytes: int
-    parts: tuple[Part, ...]
-    commit: Committed | None = None
-    aborted: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Everything in the log between the position asked for and `upto`."""
-
-    segments: tuple[SegmentRef, ...]
-    upto: Lsn
 
 
 class Log:
@@ -237,7 +209,8 @@ class Log:
         if gone := self._folder.missing([each.name for each in found]):
             raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
-        return LogSlice(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
+        refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
+        return LogSlice(tuple(refs), limit)
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
@@ -307,21 +280,3 @@ class Log:
                 f"the segment {self._folder.uri_of(missing[0])!r} was deleted before it was registered",
                 hint="the source sends it again; let only one headwater capture the group",
             )
-
-    def _ref(self, each: Indexed, parts: tuple[Part, ...]) -> SegmentRef:
-        path = self._folder.uri_of(each.name)
-        commit = None
-        if each.streamed_ts is not None and each.streamed_xid is not None:
-            commit = Committed(each.last_lsn, each.streamed_ts, each.streamed_xid)
-        return SegmentRef(
-            each.id,
-            path,
-            each.first_lsn,
-            each.last_lsn,
-            each.end_lsn,
-            each.rows,
-            each.bytes,
-            parts,
-            commit,
-            frozenset(each.aborted),
-        )

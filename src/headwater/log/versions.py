@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from typing import Any, Literal
 
@@ -173,7 +173,7 @@ def _json(relation: Relation) -> str:
 
 def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
     lsn, id, oid, namespace, name, identity, kept = row
-    columns = tuple(_column(*each) for each in kept["columns"])
+    columns = tuple(_column(each) for each in kept["columns"])
     facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"])
     table = TableName(namespace, name)
     return lsn, Relation(id, oid, table, identity, columns, facts, kept["generation"], kept["reason"])
@@ -183,5 +183,6 @@ def _by_number(kept: Mapping[str, Any]) -> dict[int, Any]:
     return {int(number): value for number, value in kept.items()}
 
 
-def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:
-    return Column(name, type_oid, typmod, key, attnum, None if base is None else BaseType(*base), *rest)
+def _column(kept: Sequence[Any]) -> Column:
+    column = Column(*kept)
+    return column if column.base is None else replace(column, base=BaseType(*column.base))

@@ -25,7 +25,7 @@ from headwater.ducklake.model import (
 )
 from headwater.ducklake.names import Names
 from headwater.ducklake.stats import column_stats, overlaps
-from headwater.ducklake.writing import arrow_type
+from headwater.ducklake.writing import TableFolder, arrow_type
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 from headwater.files import filesystem, inside
 from headwater.lake import quarantine
@@ -372,7 +372,7 @@ class DuckLakeSink:
         table = plan.standings[oid].table
         return [
             TakenOut(
-                end_file(filesystem(table.path), table.path, file, plan.attempt or ""),
+                end_file(TableFolder(filesystem(table.path), table.path, plan.attempt or ""), file),
                 file.record_count - file.deleted_count,
             )
             for file in self._lake.files([table.id], plan.base)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import DataFile, Field, FileDeletes, LiveFile
-from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
+from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
 from headwater.lake.target import Taken
 from headwater.sink.recent import Recent
@@ -99,14 +99,14 @@ class DuckLakeTarget:
         if not len(positions):
             return None
         wanted = positions.to_numpy()
-        files = filesystem(place.file.path)
+        path = self.landings[place.oid].path
         alive = ~np.isin(wanted, self.gone(place), assume_unique=True)
         if not alive.any():
             return None
         gone = wanted[alive]
         report = TakenOut(
             deletes.delete_rows(
-                files, self.landings[place.oid].path, place.file, gone, snapshot=self.snapshot, attempt=self.attempt
+                TableFolder(filesystem(path), path, self.attempt), place.file, gone, snapshot=self.snapshot
             ),
             len(gone),
         )
@@ -118,10 +118,8 @@ class DuckLakeTarget:
         try:
             for replacing, load in _file_loads(rows):
                 table = _completed(load, landing.fields)
-                file = write_data_file(
-                    files, landing.path, table, landing.fields, with_row_ids=replacing, attempt=self.attempt
-                )
-                done.append(Wrote(file))
+                where = TableFolder(files, landing.path, self.attempt)
+                done.append(Wrote(write_data_file(where, table, landing.fields, with_row_ids=replacing)))
         except Exception:  # those before it are reported to no one
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)

@@ -8,7 +8,8 @@ from contextlib import closing
 
 from headwater.config import Config, DuckLake
 from headwater.ducklake.finding import check_could_open, find_lake
-from headwater.ducklake.lake import Lake, open_lake
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3
