@@ -187,7 +187,7 @@ def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_cop
             connection.execute(f"CREATE TABLE {alias}.app.ORDERS (x int)")
             connection.execute(f"CREATE TABLE {alias}.app.mine (x int)")
     assert place.problems() == [
-        "tables 'app.orders' and 'app.\"ORDERS\"' differ in case only, which DuckDB cannot hold apart"
+        "tables 'app.orders' and 'app.\"ORDERS\"' differ in case only, which DuckDB does not distinguish"
     ]
     assert place.problems("{table: app.orders, as: app.mine}") == [
         "the lake has another table or view 'app.mine' already"

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- made by tools.typetable -->", "<!-- end -->"
 
 
 class _Row(NamedTuple):
-    """Types that go the same way: how they are spelled, one of them for the mapping, what is to be known."""
+    """Types that are carried alike: their names, the OID of one of them, and notes."""
 
     spelled: str
     oid: int

@@ -184,7 +184,7 @@ def test_a_column_dropped_and_added_again_by_its_name_is_another(bench: Bench) -
     bench.alter((id_,))
     assert bench.next_id() == 3
     bench.sql("CALL ducklake_expire_snapshots('{l}', older_than => now())")
-    assert bench.next_id() == 3  # also when nobody can travel back to it
+    assert bench.next_id() == 3  # also when no snapshot can show it any more
     with pytest.raises(TableError, match="used it before"):
         bench.alter((id_, s))
     bench.alter((id_, replace(s, id=3)), insert=[(2, "new")])

@@ -42,7 +42,7 @@ def test_what_an_attempt_that_did_not_land_has_written_is_deleted(bench: Bench) 
     write(lake, left)
     write(lake, other)
     _, kept = write(lake, theirs)
-    _, foreign = write(lake, "")  # nobody knows whose it is
+    _, foreign = write(lake, "")  # of no known attempt
     assert lake.collect("pg") == 2
     assert files(lake) == {kept.path, foreign.path}
 

@@ -169,7 +169,7 @@ def test_a_text_is_read_as_the_value_it_was_written_from(data: st.DataObject, ty
     assert same(pa.array([again], array.type), array)
 
 
-def test_a_default_that_is_no_value_of_its_type_is_told() -> None:
+def test_a_default_that_is_no_value_of_its_type_is_refused() -> None:
     for type_ in ("date", "time", "timestamp", "uuid", "int32", "decimal(4,2)"):
         with pytest.raises(TableError, match="'no such thing'"):
             value_of("no such thing", type_, plain_type(Field(1, "v", type_)))
@@ -423,7 +423,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     return found
 
 
-def test_files_and_new_folders_are_on_disk_before_they_are_told_of(tmp_path: Path, synced: dict[int, Any]) -> None:
+def test_files_and_new_folders_are_on_disk_before_they_are_reported(tmp_path: Path, synced: dict[int, Any]) -> None:
     folder, column = tmp_path / "lake" / "public" / "t", Field(1, "id", "int64")
     path = f"{folder}/"
     where = TableFolder(filesystem(str(folder)), path)

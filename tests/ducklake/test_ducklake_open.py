@@ -72,9 +72,9 @@ def test_an_encrypted_lake_is_refused(bench: Bench, lake_url: str) -> None:
 
 
 def test_another_data_path_than_the_lakes_own_is_refused(bench: Bench, lake_url: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="elsewhere") as told:
+    with pytest.raises(ConfigError, match="elsewhere") as caught:
         open_lake(lake_url, str(tmp_path / "elsewhere"))
-    assert bench.lake.data_path in told.value.message
+    assert bench.lake.data_path in caught.value.message
 
 
 def test_the_same_data_path_may_be_spelled_relatively(
@@ -100,14 +100,14 @@ def test_a_catalog_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["@127.0.0.1:1/db", "@127.0.0.1:1/db?schema=x&connect_timeout=2"])
 def test_a_server_that_does_not_answer_is_unreachable_and_its_password_stays_secret(where: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="does not answer") as told:
+    with pytest.raises(Unreachable, match="does not answer") as caught:
         open_lake(f"postgresql://me:s3cr3t{where}", str(tmp_path / "data"))
-    assert "s3cr3t" not in f"{told.value}{told.value.__cause__}"
+    assert "s3cr3t" not in f"{caught.value}{caught.value.__cause__}"
 
 
-def test_a_folder_or_database_that_is_no_lake_any_more_is_told(bench: Bench, lake_url: str) -> None:
+def test_a_folder_or_database_that_is_no_longer_a_lake_is_refused(bench: Bench, lake_url: str) -> None:
     metadata(lake_url, "DROP TABLE ducklake_snapshot")
-    with pytest.raises(OperatorMustAct, match="not a lake any more"):
+    with pytest.raises(OperatorMustAct, match="no longer a lake"):
         bench.lake.snapshot()
 
 
@@ -237,9 +237,9 @@ def test_urls_are_read_as_written_and_never_show_a_password() -> None:
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "sqlite:///relative", "sqlite://", "postgresql://u:secret@h/db?nope=1"])
 def test_urls_that_cannot_be_a_lake_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         parse_lake_url(url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_workers_can_read_and_write_files_without_loading_duckdb_or_libpq() -> None:
@@ -247,8 +247,8 @@ def test_workers_can_read_and_write_files_without_loading_duckdb_or_libpq() -> N
         "import sys, headwater.ducklake.contents, headwater.ducklake.deletes, headwater.ducklake.writing\n"
         "print({'duckdb', 'psycopg', 'sqlite3', 'pyspark'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == "set()"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"
 
 
 def test_a_lake_can_be_attached_as_it_was(bench: Bench) -> None:

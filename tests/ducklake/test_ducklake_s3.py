@@ -59,7 +59,7 @@ def test_files_that_were_never_committed_are_deleted_in_s3_too(s3: S3, tmp_path:
     assert [each.path for each in found if each.type == fs.FileType.File] == []
 
 
-def test_the_environment_tells_where_s3_is(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where_s3_is(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": s3.endpoint or ""}
     assert S3.from_environment(environment) == s3
     for name, value in environment.items():

@@ -128,7 +128,7 @@ def test_nested_columns_read_back_with_their_field_ids(bench: Bench) -> None:
 
 
 def test_the_size_of_the_footer_is_the_real_one(bench: Bench) -> None:
-    """Hazard 7: DuckDB cannot read a file whose footer size is told as 0."""
+    """Hazard 7: DuckDB cannot read a file whose footer size is given as 0."""
     bench.create([(i, str(i)) for i in range(1000)])
     bench.apply(delete=[1], inline_limit=0)
     (live,) = bench.live()
@@ -163,7 +163,7 @@ def test_a_column_that_others_add_later_stays_findable(bench: Bench) -> None:
 
 
 def test_unfiltered_the_change_feed_is_right_after_many_updates(bench: Bench) -> None:
-    """Hazard 7a: with a WHERE, DuckDB 1.5.5 calls some updates inserts; so nobody here filters it."""
+    """Hazard 7a: with a WHERE, DuckDB 1.5.5 calls some updates inserts; so no test here filters it."""
     bench.create([(i, "0") for i in range(50)])
     for turn in range(1, 5):
         bench.apply(update={i: str(turn) for i in range(50)}, inline_limit=0 if turn % 2 else 1000)

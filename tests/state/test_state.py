@@ -58,7 +58,7 @@ def test_an_lsn_of_the_upper_half_survives(state: State) -> None:
     assert group.captured_lsn == group.confirmed_lsn == group.trimmed_lsn == high
 
 
-def test_a_group_nobody_made_is_not_there(state: State) -> None:
+def test_a_group_that_was_not_made_does_not_exist(state: State) -> None:
     assert state.group("other") is None
     assert [group.name for group in state.groups()] == ["shop"]
 
@@ -207,14 +207,16 @@ def test_threads_may_share_the_state(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "told"),
+    ("url", "error", "message"),
     [
         ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable, "127.0.0.1:1"),
         ("postgresql://u:topsecret@[bad", ConfigError, "not a libpq URL"),
     ],
 )
-def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told) as caught:
+def test_a_url_that_leads_nowhere_is_reported_without_its_password(
+    url: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
         State.connect(url)
     chain, texts = caught.value, []
     while chain is not None:
@@ -228,7 +230,7 @@ def test_a_missing_database_is_a_config_error(database: str) -> None:
         State.connect(database.replace("/t_", "/nothing_"))
 
 
-def test_a_role_that_may_not_create_the_schema_is_told_so(database: str) -> None:
+def test_a_role_that_may_not_create_the_schema_is_refused(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute("CREATE ROLE reader_only LOGIN")
         try:

@@ -31,7 +31,7 @@ _RACES = (
     pg.SerializationFailure,
     pg.DeadlockDetected,
     pg.LockNotAvailable,
-    pg.DuplicateTable,  # another client made the table of inlined deletes at the same moment
+    pg.DuplicateTable,  # another client created the table of inlined deletes at the same moment
 )
 
 
@@ -50,14 +50,14 @@ class Transaction(Protocol):
         """The argument for `{among}`."""
 
     def tables(self, prefix: str) -> set[str]:
-        """Names of the catalog's tables that start so."""
+        """Names of the catalog's tables that start with `prefix`."""
 
 
 class Catalog(Protocol):
     def transaction(self, *, write: bool = False) -> AbstractContextManager[Transaction]:
         """A context manager for a Transaction: commits at its end, rolls back on an exception.
 
-        Reading, all statements see one state. A COMMIT whose outcome nobody knows raises CommitUnknown.
+        Without `write`, all statements see one state. A COMMIT whose outcome is unknown raises CommitUnknown.
         """
 
     def exists(self) -> bool:
@@ -109,7 +109,7 @@ class _SqliteTransaction:
 
 
 class SqliteCatalog:
-    """Opened anew for each transaction: cheap, and a file that was moved away is noticed."""
+    """Opened for each transaction: that is cheap, and notices a file that was moved away."""
 
     def __init__(self, url: SqliteUrl) -> None:
         self._url = url
@@ -201,7 +201,7 @@ class _PostgresTransaction:
 
 
 class PostgresCatalog:
-    """One connection, kept, and made again when it was lost."""
+    """One connection, kept open, and opened again when it was lost."""
 
     def __init__(self, url: PostgresUrl) -> None:
         self._url = url
@@ -237,7 +237,7 @@ class PostgresCatalog:
                 self._connection.execute(begin)
                 return self._connection
             except (psycopg.OperationalError, psycopg.InterfaceError):
-                self.close()  # it was lost while idle: the server restarted, or was away
+                self.close()  # it was lost while idle: the server restarted or was unreachable
         with self._translated():
             self._connection = psycopg.connect(self._url.conninfo, autocommit=True, **self._options())
             self._prepare(self._connection)
@@ -277,7 +277,7 @@ class PostgresCatalog:
 def _catalog_error(url: LakeUrl, error: Exception, *, missing: bool) -> HeadwaterError:
     what = " ".join(str(error).split())
     if missing:
-        return OperatorMustAct(f"the catalog {url} is not a lake any more: {what}", hint="was it dropped or replaced?")
+        return OperatorMustAct(f"the catalog {url} is no longer a lake: {what}", hint="was it dropped or replaced?")
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return OperatorMustAct(f"the catalog {url} cannot be read: {what}", hint="restore it, or name another file")
     if isinstance(error, psycopg.Error) and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -72,7 +72,7 @@ class _Writer:
 
     def _finish(self) -> Snapshot:
         if self.next_file_id == self.newest.next_file_id:
-            self.next_file_id += 1  # readers cache a table's statistics by it
+            self.next_file_id += 1  # readers use it as the key of cached statistics
         self.tx.insert(
             "ducklake_snapshot_changes",
             "snapshot_id, changes_made, author, commit_message, commit_extra_info",
@@ -146,8 +146,8 @@ class _Writer:
             known,
         )
         self.tx.insert("ducklake_table_stats", "record_count, next_row_id, file_size_bytes, table_id", unknown)
-        # DuckDB answers from a table's bounds without looking at files. We keep none: to have none is always right,
-        # for ever, while bounds that miss one of our values give wrong results.
+        # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always
+        # right, while bounds that miss one of our values give wrong results.
         self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
 
     @staticmethod
@@ -174,9 +174,9 @@ class _Writer:
             )
 
     def _delete_from(self, table_id: int, change: TableChange, existing: set[str]) -> None:
-        # Compaction looks out for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of
-        # DuckDB notices neither our inlined deletes nor a delete file that takes over older ones: it does notice
-        # inserts. Each of them would bring rows back or delete them twice, so a delete is logged as all three.
+        # Compaction checks for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of DuckDB
+        # notices neither our inlined deletes nor a delete file that includes older ones, but it does notice inserts.
+        # Each of them would bring rows back or delete them twice, so a delete is logged as all three.
         self.log.append(f"deleted_from_table:{table_id}")
         self.log.append(f"inlined_delete:{table_id}")
         if not change.data_files:

@@ -1,9 +1,9 @@
-"""What others did to the lake since a commit was planned, and whether that commit would still mean the same.
+"""What other clients did to the lake since a commit was planned, and whether it would still mean the same.
 
-DuckDB decides by the change log, which is coarse (any insert stops any delete) and which expiring snapshots deletes.
-We look at the state instead: a commit's deletes are positions in certain files, so it stands if the tables still have
-their columns and those files still have exactly the deletes it was planned on. Rows that others inserted elsewhere, or
-files of ours that they merged and we do not touch, are none of its business.
+DuckDB decides by the change log, which is coarse (any insert stops any delete) and which is deleted with expired
+snapshots. We look at the state instead: a commit's deletes are row numbers in certain files, so it is valid if the
+tables still have their columns and those files still have exactly the deletes it was planned on. Rows that others
+inserted elsewhere, and merged files that the commit does not touch, do not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
         return
     _check_partitions(tx, commit)
     if newest.id != commit.base.id:
-        _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that goes is no matter
+        _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that is dropped does not matter
         _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
     _check_truncated(tx, commit)

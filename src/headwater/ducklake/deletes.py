@@ -1,8 +1,8 @@
-"""Rows that leave a data file: as positions in the catalog, as a delete file, or with the file itself.
+"""Rows deleted from a data file: by their numbers in the catalog, by a delete file, or with the file itself.
 
-Few positions go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
-since a data file has one delete file at most, that one takes over whatever was deleted before. Each position has its
-snapshot beside it, even if there is only one: without that, `table_changes` shows the deletes from a merged file under
+Few row numbers go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
+since a data file has at most one delete file, the new one includes what was deleted before. Each row number has its
+snapshot beside it, even if there is only one: without it, `table_changes` shows the deletes from a merged file under
 the snapshots of the inserts (extension 1.5.5).
 """
 
@@ -29,7 +29,7 @@ _POSITION_FIELD = 2147483645
 
 
 def deleted_positions(files: fs.FileSystem, live: LiveFile) -> RowNumbers:
-    """The rows of a file that are not there any more, in order."""
+    """The numbers of a file's deleted rows, in order."""
     return _history(files, live)[0]
 
 
@@ -58,8 +58,8 @@ def end_file(where: TableFolder, live: LiveFile) -> FileDeletes:
     """Plan the end of a file, and with it of all its rows."""
     if not len(live.inlined_positions):
         return replace(_untouched(live), ended=True)
-    # table_changes knows of an ended file either its inlined deletes or its end, never both (extension 1.5.5):
-    # so the old deletes move to a delete file, which it does subtract from what the end deletes.
+    # For an ended file, table_changes shows either its inlined deletes or its end, never both (extension 1.5.5): so
+    # the old deletes move to a delete file, which it does subtract from what the end deletes.
     written = _write(where, where.new_name("-delete"), live.path, _history(where.files, live))
     return replace(_untouched(live), delete_file=written, ended=True)
 
@@ -80,13 +80,13 @@ def _untouched(live: LiveFile) -> FileDeletes:
 
 
 def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
-    """How many deletes are both in the catalog and in the delete file: a flush of the extension may leave them so."""
+    """How many deletes are both in the catalog and in the delete file: the extension's flush may leave such."""
     both = live.delete_file is not None and len(live.inlined_positions)
     return live.deleted_count - len(_history(files, live)[0]) if both else 0
 
 
 def _history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, RowNumbers]:
-    """Every position deleted so far, in order, and the snapshot that deleted it."""
+    """Every row number deleted so far, in order, and the snapshot that deleted it."""
     positions, snapshots = live.inlined_positions, live.inlined_snapshots
     if live.delete_file is not None:
         if live.delete_file.format != "parquet":

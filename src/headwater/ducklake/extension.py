@@ -1,4 +1,4 @@
-"""DuckDB with the DuckLake extension, loaded from the wheels that are installed; nothing is downloaded or written."""
+"""DuckDB with the DuckLake extension, loaded from installed wheels; nothing is downloaded or written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attach(
 
 
 def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -> list[str]:
-    """Load what DuckDB needs for the catalog; the options of ATTACH that tell it where the catalog is."""
+    """Load what DuckDB needs for the catalog; return the options of ATTACH for it."""
     if not isinstance(url, PostgresUrl):
         _load(con, "sqlite_scanner")
         return []
@@ -73,13 +73,13 @@ def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -
 
 
 def _conninfo(url: PostgresUrl) -> str:
-    """How DuckDB connects, which it does by itself: settings that are not PostgreSQL's default are set to ours.
+    """How DuckDB opens its own connection: settings that differ from PostgreSQL's defaults are set to ours.
 
-    Without the password, which it gets as a secret: it shows its paths to anyone who asks (`duckdb_databases()`).
+    Without the password, which DuckDB gets as a secret: it shows its paths to any query (`duckdb_databases()`).
     """
     given = conninfo_to_dict(url.conninfo)
     ours = {"connect_timeout": "10", "application_name": "headwater"} | given
-    with suppress(psycopg.Error):  # then DuckDB cannot connect either, and will say why
+    with suppress(psycopg.Error):  # then DuckDB cannot connect either, and says why
         with psycopg.connect(make_conninfo("", **ours), autocommit=True) as asking:
             prepare(lambda text: asking.execute(text.encode()))
             overridden = [name for (name,) in asking.execute(OVERRIDDEN.encode())]
@@ -103,7 +103,7 @@ def identifier(name: str) -> str:
 
 
 def _load(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    # LOAD of the file itself, not INSTALL: that would copy it into the home folder, where processes race.
+    # LOAD of the file, not INSTALL: that would copy it into the home folder, where processes race.
     con.execute(f"LOAD {literal(str(_extension_file(name)))}")
 
 

@@ -42,7 +42,7 @@ class Lake:
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
-        """Where the lake's files are. It does not travel to workers: they call `files.filesystem` themselves."""
+        """Where the lake's files are. It is not sent to workers: they call `files.filesystem` themselves."""
         return filesystem(self.data_path, self.s3)
 
     def close(self) -> None:
@@ -51,12 +51,12 @@ class Lake:
     # -- questions
 
     def id(self) -> str:
-        """What tells this lake from any other, wherever it is moved: the UUID that DuckLake gave its first schema."""
+        """The lake's identity, wherever it is moved: the UUID that DuckLake gave its first schema."""
         with self._reading() as tx:
             return reading.first_schema(tx)
 
     def prepared(self) -> bool:
-        """Whether Headwater has opened it for writing before."""
+        """Whether Headwater has ever opened it for writing."""
         with self._reading() as tx:
             return "headwater_position" in tx.tables("headwater_position")
 
@@ -68,7 +68,7 @@ class Lake:
         return self.tables([name]).get(name)
 
     def tables(self, names: Collection[TableName] | None = None) -> dict[TableName, LakeTable]:
-        """Those of the named tables that exist (all tables, without names), spelled exactly so."""
+        """Those of the named tables that exist, spelled exactly so; without names, all tables."""
         with self._reading() as tx:
             return reading.live_tables(tx, self.data_path, names)
 
@@ -85,17 +85,17 @@ class Lake:
             return reading.tables_with_inlined_rows(tx, table_ids)
 
     def positions(self, source: str) -> dict[int, Position]:
-        """How far each table of a source has come here, by the source's oid."""
+        """How far each table of a source has come here, by the source's OID."""
         with self._reading() as tx:
             return positions(tx, source)
 
     def next_column_id(self, table_id: int) -> int:
-        """The id for the first column to add to a table: never used before, not even by a column that is gone."""
+        """The id for the next column of a table: never used before, not even by a column that was dropped."""
         with self._reading() as tx:
             return reading.next_column_id(tx, table_id)
 
     def names(self, giving_up: Collection[int] = ()) -> Names:
-        """The names that are taken, once these tables have given up theirs."""
+        """The names that are taken, without those of the tables in `giving_up`."""
         with self._reading() as tx:
             taken = [name for name, id_, _ in reading.relations(tx) if id_ not in giving_up]
             return Names(reading.schemas(tx), taken)
@@ -113,7 +113,7 @@ class Lake:
         return NewTable(name, id_, schema_path + safe_folder(name.name, id_), numbered(tuple(columns)))
 
     def commit(self, commit: PlannedCommit) -> int:
-        """Make one snapshot of it all, on top of whatever others committed meanwhile; return its id.
+        """Write it as one snapshot, on top of what others committed meanwhile; return its id.
 
         CommitConflict: nothing landed, plan again. AlreadyDelivered: nothing landed, a position was not the expected
         one. CommitUnknown: ask the positions.
@@ -139,7 +139,7 @@ class Lake:
             found = attempts.leftovers(tx, self.filesystem, self.data_path, left)
         for path in found:
             self.filesystem.delete_file(path)
-        # Some are looked for once more at the next call: a worker may outlive its job, and write for a moment.
+        # The next call looks once more for some of them: a worker may outlive its job, and write for a moment.
         self._noted(lambda tx: attempts.forget(tx, [each for each, closed in left.items() if closed]))
         return len(found)
 
@@ -153,9 +153,9 @@ class Lake:
         raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it")
 
     def flush_inlined(self, table: LakeTable) -> None:
-        """Move what other clients put into the catalog itself into files; CommitConflict if others commit meanwhile."""
+        """Move rows that other clients put into the catalog into files; CommitConflict if others commit meanwhile."""
         with self.attached() as (con, alias):
-            # Where it tries again on PostgreSQL, it keeps deletes in the catalog that it has also written to a file.
+            # When it retries on PostgreSQL, it leaves deletes in the catalog that it has also written to a file.
             con.execute("SET ducklake_max_retry_count = 0")
             try:
                 con.execute(

@@ -42,7 +42,7 @@ def _nothing() -> RowNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of the whole lake, with the counters the next commit goes on from."""
+    """One version of the whole lake, with the counters from which the next commit continues."""
 
     id: int
     schema_version: int
@@ -52,9 +52,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column. `id` is its Parquet field id, unique in the table for ever; `type` is spelled as DuckLake does.
+    """A column. `id` is its Parquet field id, never reused in the table; `type` is spelled as in DuckLake.
 
-    `initial_default` is what rows of files from before the column show, as `texts.text_of` spells it; None: NULL.
+    `initial_default` is the value that older files show for it, as `texts.text_of` spells it; None: NULL.
     """
 
     id: int
@@ -107,8 +107,8 @@ class LiveFile:
     """A data file that is part of its table now, with everything that is deleted from it.
 
     `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
-    `mapping_id` is set for files other clients added without field ids; `names` tells by column id what their columns
-    are called inside them.
+    `mapping_id` is set for files that other clients added without field ids; `names` has the names of the columns in
+    such a file, by column id.
     """
 
     id: int
@@ -130,7 +130,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a source table has come in this lake, where it lives here, and the sink's own note on its shape."""
+    """How far a source table has come in this lake, its table here, and the sink's note on its columns (`shape`)."""
 
     table_id: int
     lsn: Lsn
@@ -154,7 +154,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """What a data file says of one column. `min` and `max` are bounds, not always values; None where unknown."""
+    """Statistics of one column of a data file. `min` and `max` are bounds, not always values; None where unknown."""
 
     column_id: int
     size: int
@@ -202,8 +202,8 @@ class DeleteFile:
 class FileDeletes:
     """What a commit does to one live data file: rows deleted in the catalog, or by a delete file, or all of them.
 
-    `seen_delete_file` and `seen_inlined` are the deletes it was planned on: other ones at commit time are a conflict.
-    A `delete_file` takes the place of both. `ended` takes the file out of the table, its last rows with it.
+    `seen_delete_file` and `seen_inlined` are the deletes it was planned on: others at commit time are a conflict.
+    A `delete_file` replaces both. `ended` removes the file from the table, with its last rows.
     """
 
     data_file_id: int
@@ -226,7 +226,7 @@ class NewTable:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A table's columns as they are to be from this snapshot on, in order, and its new name if it gets one.
+    """A table's columns from this snapshot on, in order, and its new name if it gets one.
 
     Columns are known by their ids: a new one (from `Lake.next_column_id` on) is added, a missing one dropped, and one
     with another name, type (see `evolution.promotable`) or nullability is changed.
@@ -249,7 +249,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCommit:
-    """One snapshot over any number of tables, planned on `base`, and the positions that come true with it.
+    """One snapshot over any number of tables, planned on `base`, and the positions that it reaches.
 
     Tables are dropped first, so that new ones may take their names; then columns change; then rows do, and the files
     of `changes` are written under the new columns.
@@ -265,5 +265,5 @@ class PlannedCommit:
     extra_info: str | None = None
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
-    forgotten: tuple[int, ...] = ()  # of the source's tables: those that have no position any more
-    attempt: str | None = None  # that wrote the files, from `Lake.begin`
+    forgotten: tuple[int, ...] = ()  # OIDs of source tables whose positions are removed
+    attempt: str | None = None  # the attempt that wrote the files, from `Lake.begin`

@@ -46,7 +46,7 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
 
 
 def _create(url: LakeUrl, data_path: str, catalog: Catalog, s3: S3 | None) -> None:
-    """Create the lake through the extension; if others do so at the same time, there is one in the end."""
+    """Create the lake through the extension; if several processes do so at the same time, they end up with one lake."""
     failed: duckdb.Error | None = None
     for wait in pauses():
         if isinstance(url, SqliteUrl):
@@ -56,14 +56,16 @@ def _create(url: LakeUrl, data_path: str, catalog: Catalog, s3: S3 | None) -> No
             attach(con, url, "lake", data_path=data_path, s3=s3)
             return
         except duckdb.Error as error:
-            failed = error  # perhaps because another process creates it right now
+            failed = error  # perhaps another process is creating it right now
         finally:
             con.close()
         time.sleep(wait)
         if catalog.exists():
             return
     reason = " ".join(str(failed).split())
-    raise OperatorMustAct(f"cannot create a lake in {url}: {reason}", hint="check the rights on the database or folder")
+    raise OperatorMustAct(
+        f"cannot create a lake in {url}: {reason}", hint="check the privileges on the database or folder"
+    )
 
 
 def _new_sqlite_file(url: SqliteUrl) -> None:
@@ -71,7 +73,7 @@ def _new_sqlite_file(url: SqliteUrl) -> None:
         make_folder(os.path.dirname(url.path))
         connection = sqlite3.connect(url.path, timeout=10)
         try:
-            # In this mode (the file remembers it) a long query of a reader does not hold up our commits.
+            # In this mode, which is stored in the file, a reader's long query does not block our commits.
             connection.execute("PRAGMA journal_mode = WAL")
         finally:
             connection.close()
@@ -118,7 +120,7 @@ def _prepare(catalog: Catalog, created: bool) -> None:
 
 
 def _settle(tx: Transaction) -> None:
-    """What we want of a lake that is ours: no rows in the catalog (they are hard to delete there), and indexes."""
+    """Settings of a lake that we create: no rows in the catalog (they are hard to delete there), and indexes."""
     option = ("data_inlining_row_limit", "0")
     if not tx.rows("SELECT 1 FROM ducklake_metadata WHERE key = %s AND scope IS NULL", option[0]):
         tx.insert("ducklake_metadata", "key, value", [option])

@@ -41,7 +41,7 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
             first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *astuple(step.counts)))
         else:
             *rows, quarantined = astuple(step.counts)
-            keep = int(table_id == step.table)  # a table that is copied again counts anew
+            keep = int(table_id == step.table)  # a table that is copied again starts counting again
             counted = *(each for count in rows for each in (keep, count)), quarantined
             next_.append(
                 (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)

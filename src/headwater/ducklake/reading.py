@@ -1,4 +1,4 @@
-"""Questions to a lake's catalog. Each takes a few queries, however many tables and files there are."""
+"""Queries on a lake's catalog: a few for each question, however many tables and files there are."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def first_schema(tx: Transaction) -> str:
 
 
 def next_column_id(tx: Transaction, table_id: int) -> int:
-    """One more than any column id the table ever had; rows of columns that are gone stay in the catalog."""
+    """One more than any column id that the table ever had; rows of dropped columns stay in the catalog."""
     ((highest,),) = tx.rows("SELECT max(column_id) FROM ducklake_column WHERE table_id = %s", table_id)
     return int(highest or 0) + 1
 
@@ -65,7 +65,7 @@ def schemas(tx: Transaction) -> list[str]:
 
 
 def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
-    """Every table and view by name, with the table's id, None of a view, and the snapshot it is so called since."""
+    """Every table and view by name, with the table's id (None for a view) and the snapshot that gave it this name."""
     return [
         (TableName(schema, name), id_, since)
         for schema, name, id_, since in tx.rows(
@@ -199,7 +199,7 @@ def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
 
 
 def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, str]]:
-    """By mapping: what a file without field ids calls a column."""
+    """By mapping: the names of columns in files without field ids."""
     found: dict[int | None, dict[int, str]] = defaultdict(dict)
     if mappings:
         for mapping_id, column_id, name in tx.rows(
@@ -242,7 +242,7 @@ def _inlined_deletes(
     tx: Transaction, table_ids: Collection[int], snapshot: int
 ) -> dict[int, tuple[RowNumbers, RowNumbers]]:
     selects = [
-        # Rows of files that are gone may stay behind in these tables; file ids are never used again.
+        # Rows of deleted files may stay in these tables; file ids are never reused.
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
         for name in _with_inlined_deletes(tx, table_ids)
     ]
@@ -262,7 +262,7 @@ def inlined_delete_counts(tx: Transaction, table_ids: Collection[int]) -> dict[i
 
 
 def tables_with_inlined_rows(tx: Transaction, table_ids: Collection[int]) -> set[int]:
-    """Tables that other clients have put rows of into the catalog itself, where Headwater does not look."""
+    """Tables with rows that other clients put into the catalog, where Headwater does not look."""
     registered = tx.rows(
         "SELECT table_id, table_name FROM ducklake_inlined_data_tables WHERE table_id {among}", tx.ids(table_ids)
     )

@@ -56,12 +56,12 @@ def write_schema(
 
 
 def safe_folder(name: str, otherwise: str) -> str:
-    """The folder of a schema or table: its name, or `otherwise` if the name is not fit for one."""
+    """The folder of a schema or table: its name, or `otherwise` if the name is not suitable."""
     return (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else otherwise) + "/"
 
 
 def schema_folder(name: str) -> str:
-    """A folder for a schema whose name is not fit for one: the same for everyone who is about to create it."""
+    """A folder for a schema whose name is not suitable: the same for every client that is about to create it."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ducklake-schema:{name}"))
 
 
@@ -138,7 +138,7 @@ class _SchemaWriter:
             self.tx.ids(step.ended),
         )
         self._insert_columns(table.id, step.begun)
-        # DuckDB answers from a table's bounds, which know nothing of what older rows show in a new column.
+        # DuckDB answers from a table's bounds, which do not include what older rows show in a new column.
         self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id = %s", table.id)
         self._forget_inlined(table.id)
         self._new_version(table.id)
@@ -156,13 +156,13 @@ class _SchemaWriter:
         }
 
     def _forget_inlined(self, table_id: int) -> None:
-        """Unregister where others' small inserts went, which has the old columns; DuckDB makes a new place for them."""
+        """Unregister the tables for others' inlined rows, which have the old columns; DuckDB creates new ones."""
         if reading.tables_with_inlined_rows(self.tx, [table_id]):
             raise CommitConflict(f"another client put rows of table {table_id} into the catalog", hint="plan again")
         for (name,) in self.tx.rows(
             "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = %s", table_id
         ):
-            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # else older snapshots need it
+            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # otherwise older snapshots need it
                 self.tx.execute("DELETE FROM ducklake_inlined_data_tables WHERE table_name = %s", name)
 
     def _insert_columns(self, table_id: int, rows: Iterable[ColumnRow]) -> None:
@@ -178,7 +178,7 @@ class _SchemaWriter:
         )  # fmt: skip
 
     def _new_version(self, table_id: int) -> None:
-        """Files before and after it are not merged; a table without any version would never be."""
+        """Files before and after it are not merged; files of a table without any version would never be."""
         self.changed = True
         if table_id not in self.versioned:
             self.versioned.add(table_id)
@@ -188,7 +188,7 @@ class _SchemaWriter:
     # -- names
 
     def _name(self, renamed: list[tuple[_TableRow, TableName]]) -> None:
-        """Give the renamed and the new tables their names, which all others have given up by now."""
+        """Give the renamed and the new tables their names; dropped and renamed tables have given up theirs by now."""
         if not renamed and not self.commit.new_tables:
             return
         self._end("ducklake_table", "table_id", [table.id for table, _ in renamed])
@@ -201,7 +201,7 @@ class _SchemaWriter:
             self._create_table(new, *schemas[new.name.schema])
 
     def _check(self, wanted: list[TableName]) -> None:
-        """Refuse names that are taken; if they were not when the commit was planned, it is a conflict."""
+        """Refuse names that are taken; it is a conflict if they were free when the commit was planned."""
         taken = {name: since for name, _, since in reading.relations(self.tx)}
         created = {each.name for each in self.commit.new_tables}
         names = Names(reading.schemas(self.tx), taken)
@@ -211,7 +211,7 @@ class _SchemaWriter:
             names.take(name)
 
     def _schemas(self, names: Iterable[TableName]) -> dict[str, tuple[int, str]]:
-        """Id and absolute path of every schema; those that tables need and that are missing are created."""
+        """Id and absolute path of every schema; missing ones that tables need are created."""
         found = {
             name: (id_, path if not relative else self.data_path + path)
             for id_, name, path, relative in self.tx.rows(
@@ -236,7 +236,7 @@ class _SchemaWriter:
 
     def _rename(self, table: _TableRow, name: TableName, schema_id: int, schema_path: str) -> None:
         path, relative = table.path, table.relative
-        if schema_id != table.schema_id:  # the files stay where they are; the folder is no longer its schema's
+        if schema_id != table.schema_id:  # the files stay where they are, outside the folder of the new schema
             where = reading.table_paths(self.tx, self.data_path, [table.id], self.newest.id)[table.id]
             path, relative = where.removeprefix(schema_path), where.startswith(schema_path)
         self._insert_table((table.id, table.uuid, self.snapshot, schema_id, name.name, path, bool(relative)))
@@ -254,7 +254,7 @@ class _SchemaWriter:
         self._insert_columns(id_, column_rows(table.columns))
         self._new_version(id_)
         self.tx.insert(
-            "ducklake_metadata",  # other clients' small inserts must not go where we do not look for rows
+            "ducklake_metadata",  # other clients' small inserts must not go into the catalog
             "key, value, scope, scope_id",
             [("data_inlining_row_limit", "0", "table", id_)],
         )

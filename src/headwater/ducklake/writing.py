@@ -67,7 +67,7 @@ def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = T
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """The Arrow type DuckLake's type is written from, field ids of nested columns included."""
+    """The Arrow type from which DuckLake's type is written, with the field ids of nested columns."""
     children = [field_with_id(child.name, arrow_type(child), child.id) for child in field.children]
     match field.type:
         case "list":
@@ -81,7 +81,7 @@ def arrow_type(field: Field) -> pa.DataType:
     if field.type not in _TYPES:
         raise TableError(
             f"column {field.name!r} has the type {field.type!r}, which Headwater does not write",
-            hint="another client added it: drop the column in the lake, or keep it in a table of its own",
+            hint="another client added it: drop the column in the lake, or keep it in a separate table",
         )
     return _TYPES[field.type]
 
@@ -129,7 +129,7 @@ def write_data_file(
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
     rows = 0
-    with durable(where.files, folder(where.files, where.path) + name) as sink:  # the catalog will say that it is there
+    with durable(where.files, folder(where.files, where.path) + name) as sink:  # the catalog will refer to it
         with pq.ParquetWriter(
             sink, schema, compression="snappy", use_dictionary=_repeating(schema), store_schema=False
         ) as writer:
@@ -146,7 +146,7 @@ def write_data_file(
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
-    """Columns worth a dictionary. For the others trying one took half of the writing time and made larger files."""
+    """Columns that get a dictionary. For others, trying one took half of the writing time and made files larger."""
     return [name for field in schema for name in _texts(field.name, field.type)]
 
 
@@ -157,14 +157,14 @@ def _texts(path: str, type_: pa.DataType) -> list[str]:
 
 
 def footer_size(footer: pq.FileMetaData) -> int:
-    """The length of the footer in its file. A writer's own metadata says 0, which makes files unreadable."""
+    """The length of the footer in its file. The writer's metadata says 0, which makes files unreadable."""
     copy = pa.BufferOutputStream()
     footer.write_metadata_file(copy)
     return len(copy.getvalue()) - 12  # two magic words and the length itself
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, Leaf]:
-    """What the footer tells of every column, by its path."""
+    """The leaf columns in the footer, by their paths."""
     leaves: dict[str, Leaf] = {}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)

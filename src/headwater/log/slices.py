@@ -15,8 +15,8 @@ __all__ = ["LogSlice", "SegmentRef", "segment_ref"]
 class SegmentRef:
     """A segment to read. `path` is absolute, or a URI; a reader takes only rows with commit_lsn < the batch's upto.
 
-    With a `commit` it is part of one transaction that was streamed: all rows have this commit, and those whose xid is
-    in `aborted` do not count (see segment.py). `rows` and the parts' counts are without them, `ops` may be with them.
+    With a `commit` it is part of a transaction that was streamed: all rows have this commit, and rows whose xid is in
+    `aborted` do not count (see segment.py). `rows` and the counts of the parts leave them out, `ops` may not.
     """
 
     id: int

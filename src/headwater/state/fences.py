@@ -1,4 +1,4 @@
-"""Waiting for a running delivery: does one run, and has it brought the lake to a position?"""
+"""Waiting for a running delivery: is there one, and has it brought the lake to a position?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ask_for", "running"]
 
 logger = logging.getLogger(__name__)
 
-TELL_EVERY = 5.0
+REPORT_EVERY = 5.0
 
 
 def running(state: State, group: str) -> bool:
-    """Is a `headwater run` looking after this group, or starting to?"""
+    """Whether a `headwater run` serves this group, or is starting to."""
     try:
         with state.lock(f"run:{group}", patience=0):
             return False
@@ -27,21 +27,21 @@ def running(state: State, group: str) -> bool:
 
 
 def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
-    """Have a running delivery bring the lake to `at`, and wait for it."""
+    """Ask a running delivery to bring the lake to `at`, and wait until it has."""
     if state.group(group) is None:
-        raise Unreachable(f"group {group!r} is only being made", hint="try again in a moment")
+        raise Unreachable(f"group {group!r} is still being created", hint="try again in a moment")
     id_ = state.add_fence(group, at, patience)
-    begun = told = time.monotonic()
+    begun = reported = time.monotonic()
     while (fence := state.fence(id_)).reached_snapshot is None:
         row = state.group(group)
         where = row.delivered_lsn if row else None
         if time.monotonic() - begun > patience:
             raise Unreachable(
                 f"the lake of group {group!r} did not reach {at} in {patience:.0f} s; it is at {where}",
-                hint="`headwater status` tells what holds it up; --timeout gives it more time",
+                hint="`headwater status` shows what delays it; --timeout allows more time",
             )
-        if time.monotonic() - told > TELL_EVERY:
-            told = time.monotonic()
+        if time.monotonic() - reported > REPORT_EVERY:
+            reported = time.monotonic()
             logger.info("waiting for group %s to reach %s; it is at %s", group, at, where)
         time.sleep(0.1)
     return fence

@@ -1,4 +1,4 @@
-"""When a source table is gone: it was dropped, or another one has its name and takes its place in the lake."""
+"""When a source table is gone: it was dropped, or another one has its name and replaces it in the lake."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
 
 
 def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> None:
-    """Make a table known that is to take another's place, as that one was wanted. It stays PAUSED until `take_over`.
+    """Add a table that will take the place of another, with the other's options. It stays PAUSED until `take_over`.
 
-    One that is mirrored itself stays as it is.
+    A table that is mirrored already stays as it is.
     """
     lake = source if row.options.followed_name else row.lake
     with state.transaction() as connection:
@@ -58,9 +58,9 @@ def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> N
 
 
 def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | None) -> None:
-    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is known no longer.
+    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is then forgotten.
 
-    If the successor was mirrored for another entry of the config, `row` stays as what is left of that one.
+    If the successor was mirrored for another entry of the config, `row` stays and stands for that entry.
     """
     heir = next(each for each in state.tables(row.group) if each.oid == oid)
     replaces = [each for each in (*row.replaces, row.oid) if each != oid]
@@ -80,7 +80,7 @@ def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | 
 
 
 def _leave_for(connection: Connection, row: TableRow, heir: TableRow, lsn: Lsn) -> None:
-    """The entry of the config that `heir` has left has no table in the source any more: `row` stands for it."""
+    """The entry of the config that `heir` has left has no table in the source any more: `row` now stands for it."""
     error = TableError(
         f"table {str(heir.configured)!r} has taken the place of {str(row.configured)!r}, which was dropped",
         hint="take it out of the config, or create it again",
@@ -97,7 +97,7 @@ def _leave_for(connection: Connection, row: TableRow, heir: TableRow, lsn: Lsn) 
 
 
 def reclaim(state: State, group: str, oid: int) -> None:
-    """A table that is wanted again, before another has taken its place: it is copied again, and both have mirrors."""
+    """A table is wanted again before another has taken its place: it is copied again, and both have mirrors."""
     if not any(oid in row.replaces for row in state.tables(group)):
         return
     state.request_resync(group, oid, "another table had its place for a while")
@@ -109,7 +109,7 @@ def reclaim(state: State, group: str, oid: int) -> None:
 
 
 def reassign(state: State, group: str, entries: Mapping[int, TableName]) -> None:
-    """Note which name in the config each table belongs to, after they took each other's."""
+    """Note which entry of the config each table belongs to, after tables have exchanged their names."""
     if not entries:
         return
     with state.transaction() as connection:

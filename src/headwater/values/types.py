@@ -1,8 +1,8 @@
 """Which Arrow type and which logical type carry a PostgreSQL type. Only the two ends of the pipeline know types.
 
-Text and bytes travel as Arrow's large types: 32-bit offsets would end at 2 GiB a batch, and Parquet cannot tell them
-apart. A uuid travels as its 16 bytes. A type that is not in the table travels as the text PostgreSQL prints, which
-loses nothing; so does a column for which the user asks that.
+Text and bytes travel as Arrow's large types: 32-bit offsets would limit a batch to 2 GiB, and Parquet stores
+both alike. A uuid travels as its 16 bytes. A type that is not in the table travels as the text that PostgreSQL prints,
+which loses nothing; so does a column for which the user asks for it.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ _MAY_BE = {  # besides varchar, which any type may be
 
 
 def lake_type(column: Column, asked: str | None = None) -> LakeType:
-    """The type that carries a column; `asked` is the user's wish: varchar, decimal(p,s), double or json, or [] of it.
+    """The type that carries a column. `asked`, if the user asks: varchar, decimal(p,s), double or json, or [] of it.
 
-    A wish that the column's type cannot be turned into is a ConfigError.
+    ConfigError if the column's type cannot be turned into that.
     """
     base = _base(column)
     natural = _numeric(base.typmod) if base.oid == _NUMERIC else _FIXED.get(base.oid, _OTHER)
@@ -164,7 +164,7 @@ def _listed(kind: LakeType, base: BaseType) -> LakeType:
 
 
 def _turned(kind: LakeType, wish: str, column: Column, asked: str) -> LakeType:
-    """A type that is no list, turned into what the user asks for."""
+    """A type that is not a list, turned into what the user asks for."""
     decimal = _DECIMAL.fullmatch(wish)
     sort = "decimal(p,s)" if decimal else wish
     if sort == "varchar":
