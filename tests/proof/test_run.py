@@ -30,7 +30,7 @@ from headwater.errors import Unreachable
 from headwater.log import Log
 from headwater.source.database import Source
 from headwater.state import State
-from headwater.state.fences import ask_for
+from headwater.state.waiting import ask_for
 from headwater.status import Status, open_status
 from headwater.status.fresh import wait_until_fresh
 from headwater.supervise.children import Child, watch

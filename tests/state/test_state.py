@@ -11,8 +11,8 @@ import pytest
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.lake.counts import Counts
-from headwater.state import Member, Partitions, State, TableOptions
-from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Dropped, Failed
+from headwater.state import Configured, Member, Partitions, State, TableOptions
+from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Failed, TableDropped
 
 ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")
 
@@ -73,7 +73,7 @@ def test_a_table_keeps_its_state_when_it_is_renamed(state: State) -> None:
 
 def test_a_table_remembers_what_the_config_calls_it_and_wants_of_it(state: State) -> None:
     options = TableOptions("history", {"x": "varchar"}, "stop", False)
-    row = state.ensure_table("shop", 7, TableName("public", "orders2"), RAW, ORDERS, options)
+    row = state.ensure_table("shop", 7, TableName("public", "orders2"), RAW, Configured(ORDERS, options))
     assert (row.source, row.configured, row.options) == (TableName("public", "orders2"), ORDERS, options)
     state.rename_table("shop", 7, lake=TableName("raw", "orders2"))
     (row,) = state.tables("shop")
@@ -122,7 +122,7 @@ def test_what_an_event_changes_is_kept(state: State) -> None:
     state.record("shop", 7, Failed("broken by \0", soon))
     (row,) = state.tables("shop")
     assert (row.state, row.error, row.failures, row.retry_at) == ("ERRORED", r"broken by \0", 1, soon)
-    state.record("shop", 7, Dropped(Lsn(9), "it is gone"))
+    state.record("shop", 7, TableDropped(Lsn(9), "it is gone"))
     (row,) = state.tables("shop")
     assert (row.stopped, row.error, row.dropped_lsn, row.position) == (True, "it is gone", Lsn(9), Lsn(5))
 

@@ -15,7 +15,6 @@ from headwater.state.transitions import (
     Copied,
     CopyBegun,
     Displaced,
-    Dropped,
     Event,
     Failed,
     IllegalTransition,
@@ -25,6 +24,7 @@ from headwater.state.transitions import (
     Resumed,
     Retried,
     Stopped,
+    TableDropped,
     TookOver,
     after,
 )
@@ -43,7 +43,7 @@ TABLE: dict[Event, str] = {
     Resumed():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   PENDING",
     Paused("left out"):            "PAUSED    PAUSED    PAUSED    PAUSED     PAUSED    PAUSED",
     RecopyRequested("a gap"):      "PENDING   SNAPSHOT  PENDING   PENDING    PENDING   PAUSED",
-    Dropped(Lsn(9), "dropped"):    "ERRORED   ERRORED   CATCHUP   STREAMING  ERRORED   ERRORED",
+    TableDropped(Lsn(9), "dropped"):    "ERRORED   ERRORED   CATCHUP   STREAMING  ERRORED   ERRORED",
     TookOver("it is new", Lsn(9)): "PENDING   PENDING   PENDING   PENDING    PENDING   PENDING",
     Displaced(Lsn(9), "replaced"): "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED",
 }  # fmt: skip
@@ -138,11 +138,11 @@ def test_a_table_that_was_stopped_does_not_try_again_by_itself(event: Event) -> 
 
 
 def test_a_table_that_is_dropped_receives_what_is_staged_of_it_first() -> None:
-    dropped = after(table("STREAMING"), Dropped(Lsn(9), "dropped"))
+    dropped = after(table("STREAMING"), TableDropped(Lsn(9), "dropped"))
     assert (dropped.state, dropped.dropped_lsn, dropped.error) == ("STREAMING", Lsn(9), None)
-    assert after(dropped, Dropped(Lsn(10), "dropped")).dropped_lsn == Lsn(9)
+    assert after(dropped, TableDropped(Lsn(10), "dropped")).dropped_lsn == Lsn(9)
     assert after(dropped, Stopped("dropped")).stopped
-    assert after(table("ERRORED"), Dropped(Lsn(9), "dropped")).stopped
+    assert after(table("ERRORED"), TableDropped(Lsn(9), "dropped")).stopped
 
 
 def test_a_table_whose_mirror_went_to_another_has_nothing_in_the_lake() -> None:

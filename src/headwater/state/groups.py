@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
 from headwater.state.database import Database, storable
-from headwater.state.rows import GroupRow, Location
+from headwater.state.rows import GroupRow, Location, Stage
 
 __all__ = ["Groups"]
 
@@ -74,7 +73,7 @@ class Groups(Database):
                     (*settled, group),
                 )
 
-    def record_error(self, group: str, stage: Literal["capture", "delivery"], error: str | None) -> None:
+    def record_error(self, group: str, stage: Stage, error: str | None) -> None:
         """Note what keeps a stage of the group from going on; None: nothing any more."""
         error = storable(error)
         self._write(

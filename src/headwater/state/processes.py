@@ -14,15 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from headwater.errors import HeadwaterError
 from headwater.state.lock import HELD, Lock
+from headwater.state.rows import Stage
 from headwater.state.store import State
 
-__all__ = ["Part", "Process", "announced", "processes", "supervised"]
+__all__ = ["Process", "announced", "processes", "supervised"]
 
-Part = Literal["capture", "delivery"]
 HEARTBEAT_SECONDS = 3.0
 
 
@@ -39,9 +38,9 @@ class Process:
 
 
 @contextmanager
-def announced(state: State, group: str, part: Part, lock: Lock) -> Iterator[None]:
+def announced(state: State, group: str, stage: Stage, lock: Lock) -> Iterator[None]:
     """Within the block, `processes` shows this process as the one that captures or delivers the group."""
-    heart = _Heart(state, group, part, lock)
+    heart = _Heart(state, group, stage, lock)
     heart.start()
     try:
         yield
@@ -49,7 +48,7 @@ def announced(state: State, group: str, part: Part, lock: Lock) -> Iterator[None
         heart.stop()
 
 
-def processes(state: State, group: str) -> dict[Part, Process]:
+def processes(state: State, group: str) -> dict[Stage, Process]:
     """The processes that run now, or else those that ran last."""
     rows = state.query(
         "SELECT p.part, p.host, p.pid, p.started_at, p.stopped_at, l.pid IS NOT NULL,"
@@ -58,7 +57,7 @@ def processes(state: State, group: str) -> dict[Part, Process]:
         " LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE p.group_name = %s",
         (group,),
     )
-    return {part: Process(*row) for part, *row in rows}
+    return {stage: Process(*row) for stage, *row in rows}
 
 
 def supervised(state: State, group: str) -> bool:
@@ -68,10 +67,10 @@ def supervised(state: State, group: str) -> bool:
 
 
 class _Heart(threading.Thread):
-    def __init__(self, state: State, group: str, part: Part, lock: Lock) -> None:
-        super().__init__(name=f"heartbeat-{part}-{group}", daemon=True)
+    def __init__(self, state: State, group: str, stage: Stage, lock: Lock) -> None:
+        super().__init__(name=f"heartbeat-{stage}-{group}", daemon=True)
         self._state, self._lock = state, lock
-        self._key = group, part
+        self._key = group, stage
         self._session: int | None = None
         self._started_at: datetime | None = None
         self._ending = threading.Event()

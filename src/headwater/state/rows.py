@@ -9,8 +9,20 @@ from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Fence", "GroupRow", "Location", "Member", "Partitions", "TableOptions", "TableRow", "TableState"]
+__all__ = [
+    "Configured",
+    "Fence",
+    "GroupRow",
+    "Location",
+    "Member",
+    "Partitions",
+    "Stage",
+    "TableOptions",
+    "TableRow",
+    "TableState",
+]
 
+Stage = Literal["capture", "delivery"]
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
 
 
@@ -80,6 +92,13 @@ class TableOptions:
     exclude: tuple[str, ...] = ()
     append_only: bool = False
     replaced: Literal["copy", "stop"] = "copy"  # what to do when another table has its name
+
+
+class Configured(NamedTuple):
+    """A table's name in the config, and what the config asks for it."""
+
+    name: TableName
+    options: TableOptions
 
 
 class Member(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headwater.change import Lsn
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
-from headwater.state.fencing import Fences
+from headwater.state.fences import Fences
 from headwater.state.groups import Groups
 from headwater.state.tables import Tables, write_counts
 

@@ -13,7 +13,7 @@ from headwater.postgres.connect import Connection
 from headwater.state.rows import TableRow
 from headwater.state.store import State
 from headwater.state.tables import apply
-from headwater.state.transitions import Displaced, Dropped, TookOver
+from headwater.state.transitions import Displaced, TableDropped, TookOver
 
 __all__ = ["add_successor", "dropped_error", "note_dropped", "reassign", "reclaim", "take_over"]
 
@@ -27,7 +27,7 @@ def dropped_error(row: TableRow, lsn: Lsn) -> TableError:
 
 def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
     """Note that the source has no such table any more. What is staged of it is delivered first, if it can be."""
-    state.record(row.group, row.oid, Dropped(lsn, str(dropped_error(row, row.dropped_lsn or lsn))))
+    state.record(row.group, row.oid, TableDropped(lsn, str(dropped_error(row, row.dropped_lsn or lsn))))
 
 
 def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> None:

@@ -12,7 +12,7 @@ from headwater.change import Lsn, TableName
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
 from headwater.state.database import Database, storable
-from headwater.state.rows import Member, Partitions, TableOptions, TableRow
+from headwater.state.rows import Configured, Member, Partitions, TableOptions, TableRow
 from headwater.state.transitions import Event, RecopyRequested, after
 
 __all__ = ["Tables", "apply", "write_counts"]
@@ -28,18 +28,13 @@ class Tables(Database):
     """The tables of the state."""
 
     def ensure_table(
-        self,
-        group: str,
-        oid: int,
-        source: TableName,
-        lake: TableName,
-        configured: TableName | None = None,
-        options: TableOptions | None = None,
+        self, group: str, oid: int, source: TableName, lake: TableName, configured: Configured | None = None
     ) -> TableRow:
         """Make the table known (PENDING), or note its new name; a table that was copied keeps its name in the lake.
 
-        `configured` is its name in the config, if that is not its name now.
+        Without `configured` it has its present name in the config, and no options.
         """
+        name, options = configured or Configured(source, TableOptions())
         self._write(
             "INSERT INTO headwater.tables (group_name, source_oid, namespace, name, lake_schema, lake_table,"
             " configured_schema, configured_table, options)"
@@ -49,7 +44,7 @@ class Tables(Database):
             " options = excluded.options,"
             " lake_schema = CASE WHEN tables.position IS NULL THEN excluded.lake_schema ELSE tables.lake_schema END,"
             " lake_table = CASE WHEN tables.position IS NULL THEN excluded.lake_table ELSE tables.lake_table END",
-            (group, oid, *source, *lake, *(configured or source), Jsonb(asdict(options or TableOptions()))),
+            (group, oid, *source, *lake, *name, Jsonb(asdict(options))),
         )
         return next(row for row in self.tables(group) if row.oid == oid)
 

@@ -20,7 +20,6 @@ __all__ = [
     "Copied",
     "CopyBegun",
     "Displaced",
-    "Dropped",
     "Event",
     "Failed",
     "IllegalTransition",
@@ -30,6 +29,7 @@ __all__ = [
     "Resumed",
     "Retried",
     "Stopped",
+    "TableDropped",
     "TookOver",
     "after",
 ]
@@ -104,7 +104,7 @@ class RecopyRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class TableDropped:
     """The source dropped the table before `lsn`. One that is being mirrored receives what is staged first."""
 
     lsn: Lsn
@@ -138,7 +138,7 @@ Event = (
     | Resumed
     | Paused
     | RecopyRequested
-    | Dropped
+    | TableDropped
     | TookOver
     | Displaced
 )
@@ -173,7 +173,7 @@ TRANSITIONS: Mapping[type[Event], Mapping[TableState, TableState]] = {
     Resumed: _KEPT | {"ERRORED": "CATCHUP", "PAUSED": "PENDING"},
     Paused: _always("PAUSED"),
     RecopyRequested: _KEPT | {"CATCHUP": "PENDING", "STREAMING": "PENDING", "ERRORED": "PENDING"},
-    Dropped: _KEPT | {"PENDING": "ERRORED", "SNAPSHOT": "ERRORED", "PAUSED": "ERRORED"},
+    TableDropped: _KEPT | {"PENDING": "ERRORED", "SNAPSHOT": "ERRORED", "PAUSED": "ERRORED"},
     TookOver: _always("PENDING"),
     Displaced: _always("ERRORED"),
 }
@@ -214,7 +214,7 @@ def _changed(row: TableRow, event: Event) -> TableRow:
             return well if row.state in ("ERRORED", "PAUSED") else row
         case RecopyRequested(reason, lsn):
             return replace(well, resync=row.resync or reason, resync_lsn=max(row.resync_lsn, lsn or Lsn(0)))
-        case Dropped(lsn, error):
+        case TableDropped(lsn, error):
             dropped = replace(row, dropped_lsn=row.dropped_lsn or lsn)
             return dropped if row.state in _MIRRORED else replace(dropped, error=error, retry_at=None)
         case TookOver(reason, lsn):

@@ -18,7 +18,7 @@ from headwater.source.database import Source, current_end, object_name
 from headwater.source.publications import ALTERED, places
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, drop, refusal, resolved, sent_columns, stop
-from headwater.state import State, TableOptions, TableRow
+from headwater.state import Configured, State, TableOptions, TableRow
 from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.state.transitions import Paused, Resumed
 from headwater.supervise.opening import open_log
@@ -68,7 +68,7 @@ def make_ready(config: Config, state: State) -> None:
 
 def _enter(state: State, group: str, found: _Found) -> None:
     entry = found.entry
-    row = state.ensure_table(group, found.oid, found.name, entry.target, entry.table, _options(entry))
+    row = state.ensure_table(group, found.oid, found.name, entry.target, Configured(entry.table, _options(entry)))
     if found.there:
         reclaim(state, group, found.oid)
     if found.error is not None:
