@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyarrow import fs
@@ -103,21 +103,13 @@ class _Writer:
         if not changes:
             return
         ids = self.tx.ids(table_id for table_id, _ in changes)
-        stats = {
-            row[0]: row[1:]
-            for row in self.tx.rows(
-                "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
-                " WHERE table_id {among}",
-                ids,
-            )
-        }
+        before = self._table_stats(ids)
+        after: dict[int, tuple[int, int, int]] = {}
         files: list[tuple[object, ...]] = []
         columns: list[tuple[object, ...]] = []
-        known: list[tuple[int, ...]] = []
-        unknown: list[tuple[int, ...]] = []
         for table_id, change in changes:
             self.log.append(f"inserted_into_table:{table_id}")
-            records, next_row_id, size = stats.get(table_id, (0, 0, 0))
+            records, next_row_id, size = before.get(table_id, (0, 0, 0))
             for file in change.data_files:
                 id_ = self._new_file_id()
                 # A file that has row ids must not look as if it followed another: merge_adjacent_files would drop them.
@@ -127,7 +119,7 @@ class _Writer:
                 columns.extend(self._column_rows(id_, table_id, file))
                 records, size = records + file.rows, size + file.size
                 next_row_id += 0 if file.has_row_ids else file.rows
-            (known if table_id in stats else unknown).append((records, next_row_id, size, table_id))
+            after[table_id] = records, next_row_id, size
         self.tx.insert(
             "ducklake_data_file",
             "data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,"
@@ -140,15 +132,31 @@ class _Writer:
             " contains_nan",
             columns,
         )
+        self._write_table_stats(before, after)
+        # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always right,
+        # while bounds that miss one of our values give wrong results.
+        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+
+    def _table_stats(self, ids: object) -> dict[int, tuple[int, int, int]]:
+        """Records, next row id and bytes of these tables; nothing for a table that never had a file."""
+        found = self.tx.rows(
+            "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
+            " WHERE table_id {among}",
+            ids,
+        )
+        return {table_id: (records, next_row_id, size) for table_id, records, next_row_id, size in found}
+
+    def _write_table_stats(self, before: Container[int], after: Mapping[int, tuple[int, int, int]]) -> None:
         self.tx.execute_many(
             "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
             " WHERE table_id = %s",
-            known,
+            [(*stats, table_id) for table_id, stats in after.items() if table_id in before],
         )
-        self.tx.insert("ducklake_table_stats", "record_count, next_row_id, file_size_bytes, table_id", unknown)
-        # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always
-        # right, while bounds that miss one of our values give wrong results.
-        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+        self.tx.insert(
+            "ducklake_table_stats",
+            "record_count, next_row_id, file_size_bytes, table_id",
+            [(*stats, table_id) for table_id, stats in after.items() if table_id not in before],
+        )
 
     @staticmethod
     def _column_rows(file_id: int, table_id: int, file: DataFile) -> Iterator[tuple[object, ...]]:
