@@ -14,7 +14,7 @@ import pytest
 from headwater.checks import check
 from headwater.checks.schema import schema_changes, trigger_script
 from headwater.config import Config
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import open_state
@@ -187,7 +187,7 @@ def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_cop
             connection.execute(f"CREATE TABLE {alias}.app.ORDERS (x int)")
             connection.execute(f"CREATE TABLE {alias}.app.mine (x int)")
     assert place.problems() == [
-        "tables 'app.orders' and 'app.\"ORDERS\"' differ in case only, which DuckDB cannot hold apart"
+        "tables 'app.orders' and 'app.\"ORDERS\"' differ in case only, which DuckDB does not distinguish"
     ]
     assert place.problems("{table: app.orders, as: app.mine}") == [
         "the lake has another table or view 'app.mine' already"

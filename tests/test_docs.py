@@ -21,6 +21,7 @@ from headwater.change import Column
 from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.evolution import promotable
+from headwater.ducklake.types import ducklake_type
 from headwater.failpoints import FAILPOINTS
 from headwater.lake import history, quarantine
 from headwater.state.rows import TableState
@@ -116,7 +117,7 @@ TYPES = {
 def _lake_type(spelled: str) -> str:
     digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", spelled)
     oid, typmod = (1700, (int(digits[1]) << 16 | int(digits[2])) + 4) if digits else TYPES[spelled]
-    return lake_type(Column("c", oid, typmod, key=False), None).ducklake
+    return ducklake_type(lake_type(Column("c", oid, typmod, key=False), None))
 
 
 @pytest.mark.parametrize(("was", "now", "lake"), _table_under("schema-changes.md", "| was | is now | the lake |"))

@@ -1,4 +1,4 @@
-"""The facts that travel through every stage: a place in the WAL, a source table's shape, an operation."""
+"""The facts that travel through every stage: a position in the WAL, a commit, a version of a source table's columns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-__all__ = ["BaseType", "Column", "Committed", "Facts", "Identity", "Lsn", "Relation", "TableName"]
+__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Relation", "ReplicaIdentity", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
 
-Identity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL spells it: default, nothing, full, index
+ReplicaIdentity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL spells it: default, nothing, full, index
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lsn:
     """A byte position in the write-ahead log.
 
-    As a *position* (of the log, of a lake) it means: every transaction whose commit record starts before it is in.
-    A transaction with `commit_lsn == position` is therefore not in yet, and a snapshot exported at its consistent
-    point is the source at exactly that position.
+    As a *position* (of the log, of a lake) it means that every transaction whose commit record starts before it is
+    included. A transaction with `commit_lsn == position` is therefore not included yet, and a snapshot exported at its
+    consistent point is the source at exactly that position.
     """
 
     value: int
@@ -39,7 +39,7 @@ class Lsn:
 
 
 class TableName(NamedTuple):
-    """A schema-qualified name, exact as PostgreSQL stores it (no folding)."""
+    """A schema-qualified name, exactly as PostgreSQL stores it (no case folding)."""
 
     schema: str
     name: str
@@ -67,7 +67,7 @@ class Committed(NamedTuple):
 
 
 class BaseType(NamedTuple):
-    """What a column's type comes down to: domains are peeled off, an array is its elements."""
+    """The type underneath a column's type: that of a domain, or of an array's elements."""
 
     oid: int
     typmod: int
@@ -78,42 +78,44 @@ class BaseType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as pgoutput's Relation message tells it, and what the source's catalog adds to that."""
+    """A column as pgoutput's Relation message describes it, and what the source's catalog adds."""
 
     name: str
     type_oid: int
     typmod: int
     key: bool  # part of the key that rows are merged by
-    attnum: int = 0  # PostgreSQL's number for it: it survives a rename and is never used again; 0: not known
-    base: BaseType | None = None  # None: the catalog did not know the type any more
+    attnum: int = 0  # pg_attribute.attnum: it survives a rename and is never reused; 0: not known
+    base: BaseType | None = None  # None: the catalog no longer had the type
     nullable: bool = True
     missing: str | None = None  # what rows from before ADD COLUMN ... DEFAULT show, as PostgreSQL prints it
-    volatile: bool = False  # rows from before it may hold values that no message has sent
-    stamp: str = field(default="", compare=False)  # another one after every change of its entry in the catalog
+    volatile: bool = False  # older rows may hold values in it that no message has sent
+    stamp: str = field(default="", compare=False)  # changes with every change of its entry in the catalog
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the catalog tells of a table besides its columns, to compare one moment with another."""
+    """What the catalog says about a table besides its columns, to compare two moments."""
 
-    files: Mapping[int, int] = field(default_factory=dict)  # filenodes, those of its leaves if it is partitioned
+    files: Mapping[int, int] = field(
+        default_factory=dict
+    )  # filenodes; of a partitioned table, those of its leaf partitions
     parts: Mapping[int, list[str]] = field(default_factory=dict)  # labels of enums, attributes of composite types
     primary_index: int = 0  # OID of the primary key's index
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One version of a source table's columns. `id` names the version for ever; `oid` names the table.
+    """One version of a source table's columns. `id` identifies the version, `oid` the table.
 
-    Without key columns the table has no key: rows are told apart by all they hold.
-    A higher `generation` than an earlier version's: rows may have got values since that no message has sent, for the
-    `reason`, so that only a new copy can show them.
+    Without key columns the table has no key: rows are compared by all their values.
+    A higher `generation` than an earlier version's means that rows may have values that no message has sent, for the
+    `reason` given, so that only a new copy can show them.
     """
 
     id: int
     oid: int
     table: TableName
-    identity: Identity
+    identity: ReplicaIdentity
     columns: tuple[Column, ...]
     facts: Facts = field(default=Facts(), compare=False)
     generation: int = 0

@@ -1,16 +1,16 @@
-"""Every error Headwater raises on purpose. A class exists only if someone acts differently on it.
+"""Every error that Headwater raises on purpose. A class exists only if a caller or an operator acts differently on it.
 
-Anything else that ends a command is a bug: exit 70, see `crash.py`.
+Any other exception that ends a command is a bug: exit 70, see `supervise/crash.py`.
 
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
 ├── Unreachable          exit 3   a system does not answer: try again later
-├── OperatorMustAct      exit 4   nothing will mend itself
+├── OperatorMustAct      exit 4   trying again does not help
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
 │   └── LogGap                    segments are gone: the tables that need them must be copied again
 ├── CheckFailed          exit 1   a check found a difference, or a table is ERRORED
 ├── TableError                    one table cannot go on; the others do
-│   └── CannotFollow              copying the table again would mend it
+│   └── CannotFollow              copying the table again would help
 └── CommitError
     ├── CommitConflict            did not land: plan again on the newest snapshot
     ├── CommitUnknown             may have landed: ask the lake its position first
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class HeadwaterError(Exception):
-    """A message for a person: what failed, on which value, and after `hint:` the next move."""
+    """A message for people: what failed, on which value, and after `hint:` what to do next."""
 
     exit_code = 1
 

@@ -1,7 +1,7 @@
-"""Named places where a test may kill the process, to prove that a crash there loses and doubles nothing.
+"""Named places where a test may kill the process, to prove that a crash there loses and duplicates nothing.
 
 `HEADWATER_FAILPOINT=capture.registered` kills this process (SIGKILL) the first time it gets there;
-`capture.registered:3` the third time, `deliver.decoded=public.orders` when it is about that table.
+`capture.registered:3` the third time, `deliver.decoded=public.orders` when it works on that table.
 Off, a failpoint costs one comparison with None.
 The environment is read here, and not passed down, because Spark's Python workers must see it too.
 """
@@ -17,18 +17,18 @@ FAILPOINTS = {
     "capture.read": "a transaction was read from the slot, nothing is on disk",
     "capture.streamed": "a file of a transaction in progress is on disk, not registered",
     "capture.written": "the segment file is on disk, not registered",
-    "capture.registered": "the segment is registered, the slot not confirmed",
-    "capture.confirmed": "the slot was told",
+    "capture.registered": "the segment is registered, the slot is not confirmed",
+    "capture.confirmed": "the slot is confirmed",
     "copy.read": "a Spark task has read rows of a first copy",
     "copy.written": "a first copy's files are written, not committed",
-    "copy.committed": "a first copy is in the lake, the state does not know",
+    "copy.committed": "a first copy is in the lake, the state does not have it yet",
     "deliver.folded": "the batch is folded, nothing written",
     "deliver.located": "a Spark task has found the rows to replace",
     "deliver.decoded": "a Spark task has decoded a table's rows, nothing of them is written",
     "deliver.written": "data files are in the lake's folder, not committed",
     "deliver.before-commit": "inside the catalog transaction, before COMMIT",
-    "deliver.committed": "the lake has the batch, the state does not know",
-    "deliver.recorded": "the state knows",
+    "deliver.committed": "the lake has the batch, the state does not have it yet",
+    "deliver.recorded": "the state has it too",
 }
 
 

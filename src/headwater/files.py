@@ -31,7 +31,7 @@ _S3 = "s3://"
 
 @dataclass(frozen=True, slots=True)
 class S3:
-    """How to reach a bucket. With an endpoint of your own, addressing is by path."""
+    """How to reach a bucket. With a custom endpoint, buckets are addressed by path."""
 
     key: str | None = None
     secret: str | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class S3:
 
 
 def absolute(path: str) -> str:
-    """The one spelling of a data path: absolute, ending in one `/`."""
+    """The canonical spelling of a data path: absolute, ending in one `/`."""
     where = path if path.startswith(_S3) else os.path.abspath(path)
     return where.rstrip("/") + "/"
 
@@ -71,7 +71,7 @@ def inside(path: str) -> str:
 
 
 def filesystem(path: str, s3: S3 | None = None) -> fs.FileSystem:
-    """The filesystem that holds `path`. Without `s3`, the AWS_* variables of this process say how."""
+    """The filesystem that holds `path`. Without `s3`, the AWS_* variables of this process apply."""
     if not path.startswith(_S3):
         return fs.LocalFileSystem()
     # Arrow knows AWS_ENDPOINT_URL too, but then looks for http://bucket.endpoint/.
@@ -90,7 +90,7 @@ def filesystem(path: str, s3: S3 | None = None) -> fs.FileSystem:
 
 
 def folder(files: fs.FileSystem, path: str) -> str:
-    """Make the folder `path` where there are folders; return it as `files` wants it."""
+    """Make the folder `path`, where folders exist; return the path as `files` wants it."""
     where = inside(path)
     if isinstance(files, fs.LocalFileSystem):
         make_folder(where)
@@ -98,19 +98,19 @@ def folder(files: fs.FileSystem, path: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder on local disk, and those above it; they outlive a loss of power."""
+    """Make a folder on local disk, and those above it; they survive a loss of power."""
     path = path.rstrip("/") or "/"
     if not os.path.isdir(path):
         above = os.path.dirname(path) or "."
         make_folder(above)
-        with suppress(FileExistsError):  # another process was quicker, and perhaps has not synced it yet
+        with suppress(FileExistsError):  # another process was faster, and may not have synced it yet
             os.mkdir(path)
         sync(above)
 
 
 @contextmanager
 def durable(files: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
-    """A new file to write to; when the block has ended it outlives a loss of power, and so does its name."""
+    """A new file to write to; after the block, the file and its name survive a loss of power."""
     with files.open_output_stream(path) as stream:
         yield stream
     if isinstance(files, fs.LocalFileSystem):  # an object store has it when the stream is closed
@@ -119,7 +119,7 @@ def durable(files: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
 
 
 def sync(path: str) -> None:
-    """Have a file's content on disk, or a folder's names."""
+    """Flush a file's content, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -128,7 +128,7 @@ def sync(path: str) -> None:
 
 
 def check_could_write(path: str, s3: S3 | None = None) -> None:
-    """As `check_writable`, but nothing is created; of an object store, nothing is left behind."""
+    """Like `check_writable`, but nothing is created on local disk, and nothing stays in an object store."""
     if path.startswith(_S3):
         check_writable(path, s3)
         return

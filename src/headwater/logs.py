@@ -1,4 +1,4 @@
-"""Logging for people (text) and for machines (JSON lines). No secret gets out, in a message or in a traceback."""
+"""Logging for people (text) and for machines (JSON lines). Secrets are redacted from messages and tracebacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 __all__ = ["configure", "redact"]
 
 _HIDDEN = "***"
-_SHORTEST = 4  # a shorter secret hides nothing, and striking it out everywhere would make the text unreadable
+_SHORTEST = 4  # a shorter secret protects nothing, and redacting it everywhere would make the text unreadable
 _URL_PASSWORD = re.compile(r"(://[^\s:/@'\"]*:)[^\s/@'\"]+(?:[^\s@'\"]*)(?=@)")
 _NAMED_PASSWORD = re.compile(  # password=x, password='x y', and {'password': 'x'} as a dict prints itself
     r"""(password(?:\s*=\s*|['"]\s*:\s*))('[^']*'|"[^"]*"|[^\s&,;)}\]'"]+)""", re.IGNORECASE
@@ -26,7 +26,7 @@ _CHATTY = ("py4j", "botocore", "boto3", "urllib3", "s3transfer", "pixeltable_pgs
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without these secrets, however spelled, nor any `://user:password@` or `password=...`."""
+    """The text without these secrets in any spelling, and without any `://user:password@` or `password=...`."""
     for spelling in sorted(_spellings(secrets), key=len, reverse=True):
         text = text.replace(spelling, _HIDDEN)
     text = _URL_PASSWORD.sub(rf"\1{_HIDDEN}", text)
@@ -45,7 +45,7 @@ def configure(format: Literal["text", "json"], secrets: Iterable[str] = (), stre
 
 
 def _spellings(secrets: Iterable[str]) -> set[str]:
-    """A secret as it is, and as URLs, Python, JSON, SQL and libpq spell it; each also with its blanks run together."""
+    """A secret as it is, and as URLs, Python, JSON, SQL and libpq spell it; each also with its whitespace collapsed."""
     found: set[str] = set()
     for secret in secrets:
         if len(secret) < _SHORTEST:
@@ -72,7 +72,7 @@ class _Redacting(logging.Formatter):
         return redact(text, self._secrets)
 
     def extras(self, record: logging.LogRecord) -> dict[str, object]:
-        """What the caller gave as `extra=`; plain JSON values stay themselves, the rest becomes text."""
+        """What the caller gave as `extra=`: plain JSON values stay as they are, others become text."""
         given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         plain = (bool, int, float, type(None))
         return {name: v if isinstance(v, plain) else self.clean(str(v)) for name, v in given.items()}

@@ -20,6 +20,7 @@ from headwater.source.database import named_oid
 from headwater.source.partitions import Seen, troubles
 from headwater.source.publications import ALTERED, places
 from headwater.state import Member, Partitions
+from headwater.state.transitions import CaughtUp, Copied
 
 
 class Watched:
@@ -39,7 +40,8 @@ class Watched:
         self.oids = {table: named_oid(self.plain, name) for table, name in names.items()}
         for table, oid in self.oids.items():
             group.state.ensure_table(group.name, oid, TableName("public", table), TableName("public", table))
-            group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())
+            group.state.record(group.name, oid, Copied(group.log.end()))
+            group.state.record(group.name, oid, CaughtUp())
         first_look(group.url, group.state, group.log, group.name)
 
     def close(self) -> None:

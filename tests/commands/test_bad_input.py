@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from headwater.commands.cli import cli
 from headwater.config import Config
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.supervise.opening import open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres

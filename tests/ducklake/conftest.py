@@ -12,7 +12,7 @@ import pytest
 from lakebench import Bench
 
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.testing.postgres import EmbeddedPostgres
 

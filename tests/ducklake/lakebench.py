@@ -17,16 +17,16 @@ from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import (
     Advance,
     Alteration,
-    Commit,
     DataFile,
     Field,
     FileDeletes,
+    LakeTable,
     LiveFile,
+    PlannedCommit,
     Snapshot,
-    Table,
     TableChange,
 )
-from headwater.ducklake.writing import ROW_ID, ROW_ID_FIELD, write_data_file
+from headwater.ducklake.writing import ROW_ID, ROW_ID_FIELD, TableFolder, write_data_file
 
 COLUMNS = (Field(0, "id", "int64", nullable=False), Field(0, "s", "varchar"))
 T = TableName("public", "t")
@@ -42,7 +42,7 @@ class Bench:
     def sql(self, query: str) -> list[tuple[Any, ...]]:
         return self.duck.execute(query.replace("{l}", self.alias)).fetchall()
 
-    def table(self, name: TableName = T) -> Table:
+    def table(self, name: TableName = T) -> LakeTable:
         found = self.lake.table(name)
         assert found is not None
         return found
@@ -72,7 +72,7 @@ class Bench:
         new = self.lake.new_table(name, columns)
         written = self._written(new.path, new.columns, list(rows))
         change = TableChange(name, data_files=written)
-        return self.commit(Commit(self.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
+        return self.commit(PlannedCommit(self.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
 
     def plan(
         self,
@@ -83,7 +83,7 @@ class Bench:
         name: TableName = T,
         columns: Sequence[Field] | None = None,
         inline_limit: int = INLINE_LIMIT,
-    ) -> Commit:
+    ) -> PlannedCommit:
         """A commit for one table, by key, on the newest snapshot; rows as the table's columns are, or are to be.
 
         An update names the value of the second column, or all values but the key.
@@ -97,14 +97,14 @@ class Bench:
         changed = self._written(
             table.path, columns, [(id_, *values, row_ids[id_]) for id_, values in rest.items()], with_row_ids=True
         )
-        return Commit(base, "pg", changes=(TableChange(table.id, (*new, *changed), tuple(deletes)),))
+        return PlannedCommit(base, "pg", changes=(TableChange(table.id, (*new, *changed), tuple(deletes)),))
 
     def apply(self, *args: Any, **kwargs: Any) -> int:
         return self.commit(self.plan(*args, **kwargs))
 
     def alteration(
         self, columns: Sequence[Field], rename: TableName | None = None, *, name: TableName = T, **rows: Any
-    ) -> Commit:
+    ) -> PlannedCommit:
         """A commit that alters a table, and changes rows as `plan` does, under the new columns."""
         planned = self.plan(name=name, columns=columns, **rows)
         changes = tuple(each for each in planned.changes if each.data_files or each.deletes)
@@ -119,14 +119,14 @@ class Bench:
     def next_id(self, name: TableName = T) -> int:
         return self.lake.next_column_id(self.table(name).id)
 
-    def commit(self, commit: Commit) -> int:
+    def commit(self, commit: PlannedCommit) -> int:
         return self.lake.commit(commit)
 
-    def truncation(self, name: TableName = T, insert: Sequence[tuple[Any, ...]] = ()) -> Commit:
+    def truncation(self, name: TableName = T, insert: Sequence[tuple[Any, ...]] = ()) -> PlannedCommit:
         base, table = self.lake.snapshot(), self.table(name)
-        ended = tuple(end_file(self.files, table.path, live) for live in self.lake.files([table.id], base))
+        ended = tuple(end_file(TableFolder(self.files, table.path), live) for live in self.lake.files([table.id], base))
         written = self._written(table.path, table.columns, list(insert))
-        return Commit(base, "pg", changes=(TableChange(table.id, written, ended, truncate=True),))
+        return PlannedCommit(base, "pg", changes=(TableChange(table.id, written, ended, truncate=True),))
 
     def live(self, name: TableName = T) -> list[LiveFile]:
         return self.lake.files([self.table(name).id], self.lake.snapshot())
@@ -138,10 +138,10 @@ class Bench:
             return ()
         names = [*[column.name for column in columns], *([ROW_ID] if with_row_ids else [])]
         data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-        return (write_data_file(self.files, path, data, columns, with_row_ids=with_row_ids),)
+        return (write_data_file(TableFolder(self.files, path), data, columns, with_row_ids=with_row_ids),)
 
     def _located(
-        self, table: Table, base: Snapshot, keys: set[int], inline_limit: int
+        self, table: LakeTable, base: Snapshot, keys: set[int], inline_limit: int
     ) -> tuple[list[FileDeletes], dict[int, int]]:
         deletes, row_ids = [], {}
         wanted = (table.columns[0], Field(ROW_ID_FIELD, ROW_ID, "int64"))
@@ -157,12 +157,18 @@ class Bench:
                 row_id = lineage[position].as_py()
                 row_ids[ids[position].as_py()] = (live.row_id_start or 0) + position if row_id is None else row_id
             deletes.append(
-                delete_rows(self.files, table.path, live, positions, snapshot=base.id + 1, inline_limit=inline_limit)
+                delete_rows(
+                    TableFolder(self.files, table.path),
+                    live,
+                    positions,
+                    snapshot=base.id + 1,
+                    inline_limit=inline_limit,
+                )
             )
         return deletes, row_ids
 
 
-def at(commit: Commit, oid: int, expected: int | None, new: int, table: int | TableName) -> Commit:
+def at(commit: PlannedCommit, oid: int, expected: int | None, new: int, table: int | TableName) -> PlannedCommit:
     """The same commit, which also moves a position."""
     step = Advance(table, None if expected is None else Lsn(expected), Lsn(new))
     return replace(commit, positions={**commit.positions, oid: step})

@@ -12,7 +12,7 @@ from lakebench import Bench, T, at
 
 from headwater.change import Lsn, TableName
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Alteration, Commit, Field, TableChange, numbered
+from headwater.ducklake.model import Alteration, Field, PlannedCommit, TableChange, numbered
 from headwater.errors import CommitConflict, TableError
 
 SQLITE = pytest.mark.parametrize("lake_url", ["sqlite"], indirect=True)
@@ -184,7 +184,7 @@ def test_a_column_dropped_and_added_again_by_its_name_is_another(bench: Bench) -
     bench.alter((id_,))
     assert bench.next_id() == 3
     bench.sql("CALL ducklake_expire_snapshots('{l}', older_than => now())")
-    assert bench.next_id() == 3  # also when nobody can travel back to it
+    assert bench.next_id() == 3  # also when no snapshot can show it any more
     with pytest.raises(TableError, match="used it before"):
         bench.alter((id_, s))
     bench.alter((id_, replace(s, id=3)), insert=[(2, "new")])
@@ -227,7 +227,7 @@ def test_what_the_lake_cannot_follow_is_refused_and_leaves_nothing(
     bench.create(OLD)
     before = bench.lake.snapshot()
     with pytest.raises(TableError, match=message):
-        bench.commit(Commit(before, "pg", alterations=(Alteration(bench.table().id, columns),)))
+        bench.commit(PlannedCommit(before, "pg", alterations=(Alteration(bench.table().id, columns),)))
     assert (bench.lake.snapshot(), bench.rows()) == (before, OLD)
 
 
@@ -285,10 +285,10 @@ def test_a_dropped_table_and_a_new_one_of_its_name_are_one_snapshot(bench: Bench
     bench.create([(1, "a"), (2, "b")])
     before = bench.apply(delete=[1], inline_limit=0)
     old = bench.table()
-    bench.commit(at(Commit(bench.lake.snapshot(), "pg"), 1, None, 10, old.id))
+    bench.commit(at(PlannedCommit(bench.lake.snapshot(), "pg"), 1, None, 10, old.id))
     new = bench.lake.new_table(T, (Field(0, "id", "int64"), Field(0, "s", "float64")))
     files = bench._written(new.path, new.columns, [(1, 1.5)])
-    planned = Commit(
+    planned = PlannedCommit(
         bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, files),), dropped=(old.id,)
     )
     snapshot = bench.commit(at(planned, 1, 10, 20, T))
@@ -309,7 +309,7 @@ def test_a_dropped_table_and_a_new_one_of_its_name_are_one_snapshot(bench: Bench
 
 def test_a_table_dropped_by_others_cannot_be_dropped_again(bench: Bench) -> None:
     bench.create(OLD)
-    planned = Commit(bench.lake.snapshot(), "pg", dropped=(bench.table().id,))
+    planned = PlannedCommit(bench.lake.snapshot(), "pg", dropped=(bench.table().id,))
     bench.sql("DROP TABLE {l}.public.t")
     with pytest.raises(CommitConflict, match="dropped table"):
         bench.commit(planned)
@@ -317,7 +317,7 @@ def test_a_table_dropped_by_others_cannot_be_dropped_again(bench: Bench) -> None
 
 def test_what_others_insert_or_alter_does_not_keep_a_table_from_being_replaced(bench: Bench) -> None:
     bench.create(OLD)
-    planned = Commit(bench.lake.snapshot(), "pg", dropped=(bench.table().id,))
+    planned = PlannedCommit(bench.lake.snapshot(), "pg", dropped=(bench.table().id,))
     bench.sql("INSERT INTO {l}.public.t VALUES (9, 'theirs')")
     bench.sql("ALTER TABLE {l}.public.t ADD COLUMN theirs INTEGER")
     bench.commit(planned)
@@ -362,13 +362,15 @@ def test_two_tables_may_swap_names_and_a_new_one_may_take_a_name_given_up(bench:
     bench.create([(1, "u")], name=u)
     t_table, u_table = bench.table(), bench.table(u)
     swap = (Alteration(t_table.id, t_table.columns, u), Alteration(u_table.id, u_table.columns, T))
-    bench.commit(Commit(bench.lake.snapshot(), "pg", alterations=swap))
+    bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", alterations=swap))
     assert (bench.rows(), bench.rows(u)) == ([(1, "u")], [(1, "t")])
     new = bench.lake.new_table(u, t_table.columns)
     files = bench._written(new.path, new.columns, [(1, "new")])
     moved = Alteration(t_table.id, t_table.columns, v)
     bench.commit(
-        Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(u, files),), alterations=(moved,))
+        PlannedCommit(
+            bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(u, files),), alterations=(moved,)
+        )
     )
     assert [bench.rows(name) for name in (T, u, v)] == [[(1, "u")], [(1, "new")], [(1, "t")]]
 
@@ -394,7 +396,7 @@ def test_the_shape_of_a_table_is_kept_beside_its_position(bench: Bench) -> None:
     table = bench.table().id
 
     def moved(expected: int | None, new: int, shape: str | None) -> str | None:
-        planned = at(Commit(bench.lake.snapshot(), "pg"), 1, expected, new, table)
+        planned = at(PlannedCommit(bench.lake.snapshot(), "pg"), 1, expected, new, table)
         bench.commit(replace(planned, positions={1: replace(planned.positions[1], shape=shape)}))
         return bench.lake.positions("pg")[1].shape
 

@@ -11,8 +11,8 @@ from pyarrow import fs
 
 from headwater.change import TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Commit, DataFile, NewTable, TableChange, numbered
-from headwater.ducklake.writing import write_data_file
+from headwater.ducklake.model import DataFile, NewTable, PlannedCommit, TableChange, numbered
+from headwater.ducklake.writing import TableFolder, write_data_file
 from headwater.errors import CommitConflict
 from headwater.files import inside
 
@@ -23,12 +23,12 @@ def write(lake: Lake, attempt: str) -> tuple[NewTable, DataFile]:
     """A file for a table that is still to be created."""
     new = lake.new_table(T, COLUMNS)
     data = pa.table({"id": [1, 2], "s": ["a", "b"]})
-    return new, write_data_file(lake.filesystem, new.path, data, numbered(COLUMNS), attempt=attempt)
+    return new, write_data_file(TableFolder(lake.filesystem, new.path, attempt), data, numbered(COLUMNS))
 
 
 def commit(lake: Lake, attempt: str, new: NewTable, file: DataFile) -> int:
     change = TableChange(T, data_files=(file,))
-    return lake.commit(Commit(lake.snapshot(), "pg", new_tables=(new,), changes=(change,), attempt=attempt))
+    return lake.commit(PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(change,), attempt=attempt))
 
 
 def files(lake: Lake) -> set[str]:
@@ -42,7 +42,7 @@ def test_what_an_attempt_that_did_not_land_has_written_is_deleted(bench: Bench) 
     write(lake, left)
     write(lake, other)
     _, kept = write(lake, theirs)
-    _, foreign = write(lake, "")  # nobody knows whose it is
+    _, foreign = write(lake, "")  # of no known attempt
     assert lake.collect("pg") == 2
     assert files(lake) == {kept.path, foreign.path}
 

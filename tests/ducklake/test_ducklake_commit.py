@@ -10,8 +10,8 @@ import pytest
 from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn, TableName
-from headwater.ducklake.lake import open_lake
-from headwater.ducklake.model import Commit, TableChange
+from headwater.ducklake.model import PlannedCommit, TableChange
+from headwater.ducklake.opening import open_lake
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct, TableError
 
 
@@ -41,7 +41,7 @@ def test_every_snapshot_is_seen_by_a_reader_that_was_attached_before(bench: Benc
 
 
 @pytest.mark.parametrize("inline_limit", [1000, 0], ids=["inlined", "delete files"])
-def test_the_change_feed_tells_inserts_updates_and_deletes(bench: Bench, inline_limit: int) -> None:
+def test_the_change_feed_shows_inserts_updates_and_deletes(bench: Bench, inline_limit: int) -> None:
     first = bench.create([(i, f"v{i}") for i in range(10)])
     second = bench.apply(insert=[(10, "v10")], update={1: "u1"}, delete=[2], inline_limit=inline_limit)
     third = bench.apply(update={1: "uu1", 3: "u3"}, delete=[10], inline_limit=inline_limit)
@@ -152,7 +152,7 @@ def test_names_that_differ_in_case_only_are_refused(bench: Bench) -> None:
 
 def test_positions_come_true_with_the_commit_and_only_once(bench: Bench) -> None:
     new = bench.lake.new_table(T, COLUMNS)
-    create = Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+    create = PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
     create = at(create, 16384, None, 100, T)
     bench.commit(create)
     (position,) = bench.lake.positions("pg").values()
@@ -169,7 +169,7 @@ def test_positions_come_true_with_the_commit_and_only_once(bench: Bench) -> None
 
 def test_positions_alone_make_no_snapshot(bench: Bench) -> None:
     newest = bench.create([(1, "a")])
-    nothing = Commit(bench.lake.snapshot(), "pg")
+    nothing = PlannedCommit(bench.lake.snapshot(), "pg")
     assert bench.commit(at(nothing, 1, None, 10, bench.table().id)) == newest
     assert bench.commit(at(nothing, 1, 10, 20, bench.table().id)) == newest
     with pytest.raises(AlreadyDelivered):
@@ -232,7 +232,7 @@ def test_more_deletes_than_fit_the_catalog_become_a_delete_file(bench: Bench) ->
     assert [row[0] for row in bench.rows()] == [i for i in range(1200, 3000) if i != 2000]
 
 
-def test_files_are_told_with_everything_delivery_needs(bench: Bench) -> None:
+def test_files_are_listed_with_everything_delivery_needs(bench: Bench) -> None:
     bench.create([(i, chr(97 + i)) for i in range(5)])
     bench.apply(insert=[(100, "z"), (200, "y")], delete=[1, 3])
     bench.apply(delete=[200], inline_limit=0)

@@ -24,10 +24,10 @@ from headwater.ducklake.casting import fitted
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.deletes import delete_rows, restamp
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Alteration, Commit, Field, LiveFile, TableChange
+from headwater.ducklake.model import Alteration, Field, LiveFile, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.texts import text_of, value_of
-from headwater.ducklake.writing import plain_type, write_data_file
+from headwater.ducklake.writing import TableFolder, plain_type, write_data_file
 from headwater.errors import TableError
 from headwater.files import filesystem
 
@@ -98,17 +98,19 @@ def same(left: pa.Array, right: pa.Array) -> bool:
 
 def land(bench: Bench, columns: list[Field], data: pa.Table, name: TableName = T) -> None:
     new = bench.lake.new_table(name, columns)
-    written = write_data_file(bench.files, new.path, data, new.columns)
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(name, (written,)),)))
+    written = write_data_file(TableFolder(bench.files, new.path), data, new.columns)
+    bench.commit(
+        PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(name, (written,)),))
+    )
 
 
 def add_file(bench: Bench, data: pa.Table, columns: tuple[Field, ...] | None = None) -> int:
     """Rows in a file of their own, in the same commit as the columns they have."""
     table = bench.table()
-    written = write_data_file(bench.files, table.path, data, columns or table.columns)
+    written = write_data_file(TableFolder(bench.files, table.path), data, columns or table.columns)
     alterations = (Alteration(table.id, columns),) if columns else ()
     change = TableChange(table.id, (written,))
-    return bench.commit(Commit(bench.lake.snapshot(), "pg", changes=(change,), alterations=alterations))
+    return bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", changes=(change,), alterations=alterations))
 
 
 def everything(bench: Bench, field: Field) -> pa.Array:
@@ -167,7 +169,7 @@ def test_a_text_is_read_as_the_value_it_was_written_from(data: st.DataObject, ty
     assert same(pa.array([again], array.type), array)
 
 
-def test_a_default_that_is_no_value_of_its_type_is_told() -> None:
+def test_a_default_that_is_no_value_of_its_type_is_refused() -> None:
     for type_ in ("date", "time", "timestamp", "uuid", "int32", "decimal(4,2)"):
         with pytest.raises(TableError, match="'no such thing'"):
             value_of("no such thing", type_, plain_type(Field(1, "v", type_)))
@@ -421,14 +423,15 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     return found
 
 
-def test_files_and_new_folders_are_on_disk_before_they_are_told_of(tmp_path: Path, synced: dict[int, Any]) -> None:
+def test_files_and_new_folders_are_on_disk_before_they_are_reported(tmp_path: Path, synced: dict[int, Any]) -> None:
     folder, column = tmp_path / "lake" / "public" / "t", Field(1, "id", "int64")
-    files, path = filesystem(str(folder)), f"{folder}/"
-    data = write_data_file(files, path, pa.table({"id": [1, 2, 3]}), [column])
+    path = f"{folder}/"
+    where = TableFolder(filesystem(str(folder)), path)
+    data = write_data_file(where, pa.table({"id": [1, 2, 3]}), [column])
     live = LiveFile(1, 1, path + data.path, 3, 0, inlined_positions=np.array([0]), inlined_snapshots=np.array([4]))
-    deletes = delete_rows(files, path, live, np.array([1]), snapshot=5, inline_limit=0).delete_file
+    deletes = delete_rows(where, live, np.array([1]), snapshot=5, inline_limit=0).delete_file
     assert deletes is not None
-    again = restamp(files, path, deletes, 6)
+    again = restamp(where, deletes, 6)
     for name, size in [(data.path, data.size), (deletes.path, deletes.size), (again.path, again.size)]:
         assert synced[(folder / name).stat().st_ino] == size
     assert synced[folder.stat().st_ino] == {data.path, deletes.path, again.path}

@@ -16,8 +16,9 @@ from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn
 from headwater.ducklake.extension import connect
-from headwater.ducklake.lake import Lake, open_lake
-from headwater.ducklake.model import Commit, TableChange
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.model import PlannedCommit, TableChange
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import CommitUnknown, ConfigError, OperatorMustAct, Unreachable
 
@@ -49,7 +50,7 @@ def test_a_lake_is_created_when_missing_and_found_again(lake_url: str, tmp_path:
 
 def test_processes_that_create_the_same_lake_at_once_all_end_well(lake_url: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from headwater.ducklake.lake import open_lake; open_lake(sys.argv[1], sys.argv[2]).snapshot()"
+        "import sys; from headwater.ducklake.opening import open_lake; open_lake(sys.argv[1], sys.argv[2]).snapshot()"
     )
     command = [sys.executable, "-c", program, lake_url, str(tmp_path / "data")]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -71,9 +72,9 @@ def test_an_encrypted_lake_is_refused(bench: Bench, lake_url: str) -> None:
 
 
 def test_another_data_path_than_the_lakes_own_is_refused(bench: Bench, lake_url: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="elsewhere") as told:
+    with pytest.raises(ConfigError, match="elsewhere") as caught:
         open_lake(lake_url, str(tmp_path / "elsewhere"))
-    assert bench.lake.data_path in told.value.message
+    assert bench.lake.data_path in caught.value.message
 
 
 def test_the_same_data_path_may_be_spelled_relatively(
@@ -99,14 +100,14 @@ def test_a_catalog_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["@127.0.0.1:1/db", "@127.0.0.1:1/db?schema=x&connect_timeout=2"])
 def test_a_server_that_does_not_answer_is_unreachable_and_its_password_stays_secret(where: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="does not answer") as told:
+    with pytest.raises(Unreachable, match="does not answer") as caught:
         open_lake(f"postgresql://me:s3cr3t{where}", str(tmp_path / "data"))
-    assert "s3cr3t" not in f"{told.value}{told.value.__cause__}"
+    assert "s3cr3t" not in f"{caught.value}{caught.value.__cause__}"
 
 
-def test_a_folder_or_database_that_is_no_lake_any_more_is_told(bench: Bench, lake_url: str) -> None:
+def test_a_folder_or_database_that_is_no_longer_a_lake_is_refused(bench: Bench, lake_url: str) -> None:
     metadata(lake_url, "DROP TABLE ducklake_snapshot")
-    with pytest.raises(OperatorMustAct, match="not a lake any more"):
+    with pytest.raises(OperatorMustAct, match="no longer a lake"):
         bench.lake.snapshot()
 
 
@@ -129,7 +130,7 @@ def test_a_sqlite_catalog_that_is_locked_for_a_moment_is_waited_for(tmp_path: Pa
     timer.start()
     started = time.monotonic()
     new = lake.new_table(T, COLUMNS)
-    assert lake.commit(Commit(lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))) == 1
+    assert lake.commit(PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))) == 1
     assert time.monotonic() - started > 0.2
     timer.join()
     other.close()
@@ -155,7 +156,7 @@ def test_a_postgres_catalog_that_is_away_for_a_while_is_unreachable_and_then_goe
     postgres_lake: Lake, database: str, tmp_path: Path
 ) -> None:
     new = postgres_lake.new_table(T, COLUMNS)
-    commit = Commit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+    commit = PlannedCommit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
     hang_up(database)
     assert postgres_lake.snapshot().id == 0  # a connection lost while idle goes unnoticed
     target = os.readlink(tmp_path / "socket")
@@ -181,7 +182,7 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(postgres_lak
             " FOR EACH ROW EXECUTE FUNCTION die()"
         )
         new = postgres_lake.new_table(T, COLUMNS)
-        commit = Commit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
+        commit = PlannedCommit(postgres_lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
         with pytest.raises(CommitUnknown):
             postgres_lake.commit(at(commit, 1, None, 5, T))
         admin.execute("DROP TRIGGER die ON headwater_position")
@@ -194,7 +195,7 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(postgres_lak
 def test_a_process_killed_before_commit_leaves_nothing(bench: Bench, lake_url: str) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[3])\n"
-        "from lakebench import Bench; from headwater.ducklake.lake import open_lake\n"
+        "from lakebench import Bench; from headwater.ducklake.opening import open_lake\n"
         "Bench(open_lake(sys.argv[1], sys.argv[2]), None, '').create([(1, 'a')])"
     )
     command = [sys.executable, "-c", program, lake_url, bench.lake.data_path, str(Path(__file__).parent)]
@@ -236,9 +237,9 @@ def test_urls_are_read_as_written_and_never_show_a_password() -> None:
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "sqlite:///relative", "sqlite://", "postgresql://u:secret@h/db?nope=1"])
 def test_urls_that_cannot_be_a_lake_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         parse_lake_url(url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_workers_can_read_and_write_files_without_loading_duckdb_or_libpq() -> None:
@@ -246,8 +247,8 @@ def test_workers_can_read_and_write_files_without_loading_duckdb_or_libpq() -> N
         "import sys, headwater.ducklake.contents, headwater.ducklake.deletes, headwater.ducklake.writing\n"
         "print({'duckdb', 'psycopg', 'sqlite3', 'pyspark'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == "set()"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"
 
 
 def test_a_lake_can_be_attached_as_it_was(bench: Bench) -> None:

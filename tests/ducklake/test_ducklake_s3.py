@@ -13,9 +13,9 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from headwater.ducklake.extension import attach
-from headwater.ducklake.lake import open_lake
 from headwater.ducklake.model import Field
-from headwater.ducklake.writing import write_data_file
+from headwater.ducklake.opening import open_lake
+from headwater.ducklake.writing import TableFolder, write_data_file
 from headwater.errors import ConfigError, Unreachable
 from headwater.files import S3, filesystem
 
@@ -53,13 +53,13 @@ def test_files_that_were_never_committed_are_deleted_in_s3_too(s3: S3, tmp_path:
     column = Field(1, "id", "int64")
     for table in ("a", "b"):
         data = pa.table({"id": [1]})
-        write_data_file(lake.filesystem, f"s3://lakes/three/public/{table}/", data, [column], attempt=attempt)
+        write_data_file(TableFolder(lake.filesystem, f"s3://lakes/three/public/{table}/", attempt), data, [column])
     assert lake.collect("pg") == 2
     found = lake.filesystem.get_file_info(fs.FileSelector("lakes/three", allow_not_found=True, recursive=True))
     assert [each.path for each in found if each.type == fs.FileType.File] == []
 
 
-def test_the_environment_tells_where_s3_is(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where_s3_is(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": s3.endpoint or ""}
     assert S3.from_environment(environment) == s3
     for name, value in environment.items():

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lakebench import Bench, T
 
 from headwater.change import TableName
-from headwater.ducklake.model import Commit, Field, TableChange
+from headwater.ducklake.model import Field, PlannedCommit, TableChange
 from headwater.ducklake.stats import column_stats, overlaps
-from headwater.ducklake.writing import arrow_type, write_data_file
+from headwater.ducklake.writing import TableFolder, arrow_type, write_data_file
 from headwater.errors import TableError
 
 FOREVER = 2**63 - 1
@@ -65,9 +65,9 @@ def table_of(bench: Bench, type_: str, files: list[list[Any]], name: TableName =
     for values in files:
         numbers = range(n, n := n + len(values))
         data = pa.table({"n": pa.array(numbers, pa.int64()), "v": pa.array(values, storage)})
-        written.append(write_data_file(bench.files, new.path, data, new.columns))
+        written.append(write_data_file(TableFolder(bench.files, new.path), data, new.columns))
     change = TableChange(name, tuple(written))
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
+    bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(change,)))
 
 
 def test_a_filter_finds_every_value_of_every_type(bench: Bench) -> None:
@@ -118,8 +118,8 @@ def test_nested_columns_read_back_with_their_field_ids(bench: Bench) -> None:
             "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
         }
     )
-    written = write_data_file(bench.files, new.path, data, new.columns)
-    bench.commit(Commit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (written,)),)))
+    written = write_data_file(TableFolder(bench.files, new.path), data, new.columns)
+    bench.commit(PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (written,)),)))
     assert bench.table().columns == new.columns
     assert bench.sql("SELECT l::VARCHAR, st::VARCHAR, m::VARCHAR FROM {l}.public.t") == [
         ("[1, NULL]", "{'a': x, 'b': [1970-01-01]}", "{k=1}"),
@@ -128,7 +128,7 @@ def test_nested_columns_read_back_with_their_field_ids(bench: Bench) -> None:
 
 
 def test_the_size_of_the_footer_is_the_real_one(bench: Bench) -> None:
-    """Hazard 7: DuckDB cannot read a file whose footer size is told as 0."""
+    """Hazard 7: DuckDB cannot read a file whose footer size is given as 0."""
     bench.create([(i, str(i)) for i in range(1000)])
     bench.apply(delete=[1], inline_limit=0)
     (live,) = bench.live()
@@ -163,7 +163,7 @@ def test_a_column_that_others_add_later_stays_findable(bench: Bench) -> None:
 
 
 def test_unfiltered_the_change_feed_is_right_after_many_updates(bench: Bench) -> None:
-    """Hazard 7a: with a WHERE, DuckDB 1.5.5 calls some updates inserts; so nobody here filters it."""
+    """Hazard 7a: with a WHERE, DuckDB 1.5.5 calls some updates inserts; so no test here filters it."""
     bench.create([(i, "0") for i in range(50)])
     for turn in range(1, 5):
         bench.apply(update={i: str(turn) for i in range(50)}, inline_limit=0 if turn % 2 else 1000)

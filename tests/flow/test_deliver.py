@@ -9,6 +9,7 @@ import pytest
 from tests.mirror import Mirror
 
 from headwater import flow
+from headwater.state.transitions import Failed, Retried
 
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, item text, amount numeric(10,2))"
 
@@ -186,11 +187,11 @@ def test_a_table_that_is_ahead_of_the_batch_does_not_go_back(mirror: Mirror) -> 
     oids = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
     for absent, grows in ("a", "a"), ("a", "b"), ("b", "c"):  # each in a segment of its own
         much_later = datetime.now(UTC) + timedelta(hours=1)
-        mirror.m.state.set_state("g", oids[absent], "ERRORED", error="away", retry_at=much_later)
+        mirror.m.state.record("g", oids[absent], Failed("away", much_later))
         mirror.execute(f"INSERT INTO {grows} SELECT count(*) FROM {grows}")
         mirror.sync()
     for name in "ab":
-        mirror.m.state.set_state("g", oids[name], "CATCHUP")
+        mirror.m.state.record("g", oids[name], Retried())
     mirror.m = replace(mirror.m, max_rows=1)
     first, *_ = mirror.sync()
     mirror.assert_equal("a", "b", "c")

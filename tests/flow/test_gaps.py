@@ -15,6 +15,7 @@ from headwater.change import Lsn
 from headwater.checks import check
 from headwater.flow.gaps import LOST
 from headwater.state import TableRow
+from headwater.state.transitions import Failed
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_a_part_of_a_large_transaction_that_is_gone_concerns_the_tables_in_it(tw
 
 def test_a_table_that_is_past_the_gap_goes_on_while_one_before_it_is_copied_again(two: Mirror) -> None:
     much_later = datetime.now(UTC) + timedelta(hours=1)
-    two.m.state.set_state("g", rows(two)["a"].oid, "ERRORED", error="it waits", retry_at=much_later)
+    two.m.state.record("g", rows(two)["a"].oid, Failed("it waits", much_later))
     lose_later = segments(two)
     two.transaction("INSERT INTO a VALUES (2, 'lost')", "INSERT INTO b VALUES (2, 'delivered')")
     two.sync()

@@ -17,6 +17,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.errors import Unreachable
 from headwater.spark import Survived, collected, on_tasks, surviving
+from headwater.state.transitions import Retried
 
 TABLES = ("a", "bad", "c", "d", "e")
 
@@ -41,8 +42,7 @@ def try_again(mirror: Mirror) -> None:
     """As `flow.retry`, without waiting."""
     for row in mirror.m.state.tables("g"):
         if row.state == "ERRORED":
-            again = "PENDING" if row.position is None else "CATCHUP"
-            mirror.m.state.set_state("g", row.oid, again, failures=row.failures)  # type: ignore[arg-type]
+            mirror.m.state.record("g", row.oid, Retried())
 
 
 def filled(mirror: Mirror, *, copy: bool = True) -> None:

@@ -12,6 +12,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.errors import ConfigError
 from headwater.state import TableRow
+from headwater.state.transitions import Failed, Retried
 from headwater.supervise.opening import open_log
 
 START = (
@@ -267,7 +268,7 @@ def test_a_table_that_is_to_stop_stops_until_it_may_follow_and_the_others_go_on(
 
 
 def retry_now(mirror: Mirror) -> None:
-    mirror.m.state.set_state("g", of(mirror).oid, "ERRORED", retry_at=datetime.now(UTC))
+    mirror.m.state.record("g", of(mirror).oid, Failed("for the test", datetime.now(UTC)))
     flow.retry(mirror.m)
 
 
@@ -317,7 +318,7 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
     mirror.ask("DROP VIEW lake.public.viewed")
     for row in mirror.m.state.tables("g"):
         if row.lake.name in ("one", "two"):
-            mirror.m.state.set_state("g", row.oid, "CATCHUP")
+            mirror.m.state.record("g", row.oid, Retried())
     mirror.sync()
     mirror.assert_equal("viewed", "one")
 

@@ -21,7 +21,7 @@ from headwater.change import BaseType, Column, Committed, Facts, Lsn, Relation, 
 from headwater.errors import ConfigError, LogGap, OperatorMustAct, Unreachable
 from headwater.files import filesystem, inside
 from headwater.log import SCHEMA, Log, place
-from headwater.state import Recorded, State
+from headwater.state import Location, State
 
 START = Lsn(100)
 
@@ -81,7 +81,7 @@ def test_a_segment_keeps_relations_apart_and_each_in_commit_order(log: Log) -> N
     assert segment.bytes >= pq.read_table(segment.path)["message"].nbytes
 
 
-def test_the_transactions_that_truncated_a_table_are_told(log: Log) -> None:
+def test_the_transactions_that_truncated_a_table_are_found(log: Log) -> None:
     one, two = (log.relation(relation(oid, "id"), START).id for oid in (1, 2))
     for xid, (version, lsn) in enumerate([(one, 110), (two, 120), (one, 130)], 50):
         rows = changes([version, version], [lsn, lsn], "IT") | {"xid": pa.array([xid - 1, xid], pa.int64())}
@@ -111,7 +111,7 @@ def test_a_file_that_is_not_registered_is_not_in_the_log(log: Log) -> None:
     assert log.end() == START
 
 
-def test_reading_an_empty_stretch_tells_how_far_it_is_empty(log: Log) -> None:
+def test_reading_an_empty_stretch_returns_its_end(log: Log) -> None:
     log.register([], START, Lsn(500))
     assert log.read(START).upto == Lsn(500)
     assert log.read(START, upto=Lsn(300)).upto == Lsn(300)
@@ -190,11 +190,11 @@ def test_a_version_that_is_newest_only_later_is_not_used_for_an_earlier_commit(l
 def test_what_is_read_again_has_the_versions_that_it_had(log: Log, state: State, tmp_path: Path) -> None:
     """The first time its versions were noted, and then its segment could not be written."""
     old, new = relation(1, "id"), relation(1, "id", "name")
-    told = [(old, Lsn(200)), (new, Lsn(300)), (old, Lsn(300)), (new, Lsn(300)), (old, Lsn(400))]
+    versions = [(old, Lsn(200)), (new, Lsn(300)), (old, Lsn(300)), (new, Lsn(300)), (old, Lsn(400))]
 
     def read(log: Log) -> list[Relation]:
         found: list[Relation] = []
-        for each, lsn in told:
+        for each, lsn in versions:
             found.append(log.relation(each, lsn, found[-1] if found else None))
         return found
 
@@ -235,10 +235,10 @@ def test_everything_about_a_column_is_kept(log: Log, state: State, tmp_path: Pat
 def test_versions_that_count_without_a_row_are_found_by_their_place(log: Log) -> None:
     streamed = log.relation(relation(1, "id"), Lsn(200))
     log.register([], START, Lsn(300))
-    assert log.add_shape(relation(1, "id")) == streamed  # known already
-    second, other = log.add_shape(relation(1, "id", "name")), log.add_shape(relation(2, "id"))
+    assert log.add_from_catalog(relation(1, "id")) == streamed  # known already
+    second, other = log.add_from_catalog(relation(1, "id", "name")), log.add_from_catalog(relation(2, "id"))
     log.register([], Lsn(300), Lsn(400))
-    third = log.add_shape(relation(1, "id"))
+    third = log.add_from_catalog(relation(1, "id"))
     assert third.id > second.id > streamed.id
     assert log.defined([1, 2, 3], Lsn(0), Lsn(300)) == {}
     assert log.defined([1, 2, 3], Lsn(300), Lsn(400)) == {1: (Lsn(300), second), 2: (Lsn(300), other)}
@@ -268,7 +268,7 @@ def test_what_one_thread_forgets_another_may_be_adding(log: Log) -> None:
     with ThreadPoolExecutor() as pool:
         forgetting = pool.submit(forget)
         try:
-            versions = [log.add_shape(relation(1, f"c{n}")) for n in range(100)]
+            versions = [log.add_from_catalog(relation(1, f"c{n}")) for n in range(100)]
         finally:
             done.set()
         forgetting.result()
@@ -436,10 +436,10 @@ def test_a_group_keeps_its_log_when_it_is_moved_and_refuses_another_one(log: Log
     elsewhere = Log(state, "shop", str(tmp_path / "elsewhere"))
     with pytest.raises(
         OperatorMustAct, match=f"has its log in '{tmp_path}/log' .*, and there is no log of it in"
-    ) as told:
+    ) as caught:
         elsewhere.claim()
-    assert f"set `log` back to '{tmp_path}/log'" in told.value.hint
-    assert "headwater group drop shop" in told.value.hint
+    assert f"set `log` back to '{tmp_path}/log'" in caught.value.hint
+    assert "headwater group drop shop" in caught.value.hint
     assert not (tmp_path / "elsewhere").exists()
     shutil.move(tmp_path / "log", tmp_path / "elsewhere")
     elsewhere.claim()
@@ -458,9 +458,9 @@ def test_a_log_that_was_deleted_gets_a_new_id_and_one_that_comes_back_is_refused
     assert now.id != before.id
     shutil.rmtree(tmp_path / "log")
     shutil.move(tmp_path / "kept", tmp_path / "log")
-    with pytest.raises(OperatorMustAct, match=f"is another one \\(id {before.id}\\)") as told:
+    with pytest.raises(OperatorMustAct, match=f"is another one \\(id {before.id}\\)") as caught:
         log.claim()
-    assert f"put the log with id {now.id} back, or delete this one" in told.value.hint
+    assert f"put the log with id {now.id} back, or delete this one" in caught.value.hint
 
 
 def test_processes_that_claim_a_log_at_once_agree_on_its_id(log: Log, state: State, tmp_path: Path) -> None:
@@ -473,14 +473,14 @@ def test_processes_that_claim_a_log_at_once_agree_on_its_id(log: Log, state: Sta
     assert log.strange() is None
 
 
-def recorded(state: State) -> Recorded:
+def recorded(state: State) -> Location:
     row = state.group("shop")
     assert row is not None
     assert row.log is not None
     return row.log
 
 
-def test_a_log_path_that_cannot_be_a_folder_is_told(state: State, tmp_path: Path) -> None:
+def test_a_log_path_that_cannot_be_a_folder_is_refused(state: State, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     log = Log(state, "shop", str(tmp_path / "file"))
     version = log.relation(relation(1, "id"), START).id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from headwater.change import BaseType, Column, Identity, Lsn, Relation, TableName
+from headwater.change import BaseType, Column, Lsn, Relation, ReplicaIdentity, TableName
 from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.values.types import LakeType, lake_type
 
@@ -51,7 +51,7 @@ def column(name: str, base: BaseType, attnum: int, missing: str | None = None) -
     return Column(name, base.oid, base.typmod, name.startswith("id"), attnum, base, missing=missing)
 
 
-def relation(*columns: Column, id: int = 1, identity: Identity = "d") -> Relation:
+def relation(*columns: Column, id: int = 1, identity: ReplicaIdentity = "d") -> Relation:
     return Relation(id, OID, TableName("public", "t"), identity, columns)
 
 

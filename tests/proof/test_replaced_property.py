@@ -16,6 +16,7 @@ from soak.replacing import Replacing
 
 from headwater import flow
 from headwater.errors import CommitError
+from headwater.state.transitions import Failed
 from tests.mirror import Mirror
 
 NAMES = ("a", "b", "c")
@@ -67,7 +68,7 @@ class Disturbed:
             self.mirror.settle()
             rows = [row for row in self.mirror.m.state.tables("g") if row.state == "ERRORED" and row.retry_at]
             for row in rows:
-                self.mirror.m.state.set_state("g", row.oid, "ERRORED", retry_at=datetime.now(UTC), error=row.error)
+                self.mirror.m.state.record("g", row.oid, Failed(row.error or "", datetime.now(UTC)))
             flow.retry(self.mirror.m)
             if not rows:
                 return

@@ -24,13 +24,13 @@ from headwater.change import Lsn
 from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
 from headwater.log import Log
 from headwater.source.database import Source
 from headwater.state import State
-from headwater.state.fences import ask_for
+from headwater.state.waiting import ask_for
 from headwater.status import Status, open_status
 from headwater.status.fresh import wait_until_fresh
 from headwater.supervise.children import Child, watch

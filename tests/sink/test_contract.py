@@ -15,7 +15,7 @@ import pytest
 
 from headwater.change import Lsn, TableName
 from headwater.ducklake.extension import attach, connect, identifier
-from headwater.ducklake.lake import open_lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.lake import history, quarantine

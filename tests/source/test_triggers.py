@@ -19,6 +19,7 @@ from headwater.postgres.connect import Connection, connect
 from headwater.source import triggers as ddl
 from headwater.source.definition import Definition, parse
 from headwater.source.relations import defined
+from headwater.state.transitions import CaughtUp, Copied
 from headwater.testing.postgres import EmbeddedPostgres
 
 
@@ -236,7 +237,8 @@ def _known(group: Group, table: str) -> None:
         (oid,) = connection.execute("SELECT %s::regclass::oid::bigint", (f"public.{table}",)).fetchone() or (0,)
     name = TableName("public", table)
     group.state.ensure_table(group.name, oid, name, name)
-    group.state.set_state(group.name, oid, "STREAMING", position=group.log.end())
+    group.state.record(group.name, oid, Copied(group.log.end()))
+    group.state.record(group.name, oid, CaughtUp())
     first_look(group.url, group.state, group.log, group.name)
     row = group.state.group(group.name)
     assert row is not None

@@ -11,7 +11,8 @@ import pytest
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.lake.counts import Counts
-from headwater.state import Member, Partitions, State, TableOptions
+from headwater.state import Configured, Member, Partitions, State, TableOptions
+from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Failed, TableDropped
 
 ORDERS, RAW = TableName("public", "orders"), TableName("raw", "orders")
 
@@ -57,22 +58,22 @@ def test_an_lsn_of_the_upper_half_survives(state: State) -> None:
     assert group.captured_lsn == group.confirmed_lsn == group.trimmed_lsn == high
 
 
-def test_a_group_nobody_made_is_not_there(state: State) -> None:
+def test_a_group_that_was_not_made_does_not_exist(state: State) -> None:
     assert state.group("other") is None
     assert [group.name for group in state.groups()] == ["shop"]
 
 
 def test_a_table_keeps_its_state_when_it_is_renamed(state: State) -> None:
     assert state.ensure_table("shop", 7, ORDERS, RAW).state == "PENDING"
-    state.set_state("shop", 7, "CATCHUP", position=Lsn(5), copy_lsn=Lsn(6))
+    state.record("shop", 7, Copied(Lsn(5)))
     renamed = TableName("public", "orders2")
     row = state.ensure_table("shop", 7, renamed, RAW)
-    assert (row.source, row.lake, row.state, row.position, row.copy_lsn) == (renamed, RAW, "CATCHUP", Lsn(5), Lsn(6))
+    assert (row.source, row.lake, row.state, row.position, row.copy_lsn) == (renamed, RAW, "CATCHUP", Lsn(5), Lsn(5))
 
 
 def test_a_table_remembers_what_the_config_calls_it_and_wants_of_it(state: State) -> None:
     options = TableOptions("history", {"x": "varchar"}, "stop", False)
-    row = state.ensure_table("shop", 7, TableName("public", "orders2"), RAW, ORDERS, options)
+    row = state.ensure_table("shop", 7, TableName("public", "orders2"), RAW, Configured(ORDERS, options))
     assert (row.source, row.configured, row.options) == (TableName("public", "orders2"), ORDERS, options)
     state.rename_table("shop", 7, lake=TableName("raw", "orders2"))
     (row,) = state.tables("shop")
@@ -81,7 +82,8 @@ def test_a_table_remembers_what_the_config_calls_it_and_wants_of_it(state: State
 
 def test_a_table_waits_to_be_copied_again_until_a_copy_shows_enough(state: State) -> None:
     state.ensure_table("shop", 7, ORDERS, RAW)
-    state.set_state("shop", 7, "STREAMING", position=Lsn(5), copy_lsn=Lsn(5))
+    state.record("shop", 7, Copied(Lsn(5)))
+    state.record("shop", 7, CaughtUp())
     state.request_resync("shop", 7, "a partition was detached", Lsn(9))
     state.request_resync("shop", 7, "and more", Lsn(8))
 
@@ -90,10 +92,10 @@ def test_a_table_waits_to_be_copied_again_until_a_copy_shows_enough(state: State
         return row.state, row.resync
 
     assert now() == ("PENDING", "a partition was detached")
-    state.set_state("shop", 7, "CATCHUP", position=Lsn(8), copy_lsn=Lsn(8))  # a copy that was under way
+    state.record("shop", 7, Copied(Lsn(8)))  # a copy that was under way
     assert now() == ("PENDING", "a partition was detached")
-    state.set_state("shop", 7, "SNAPSHOT")
-    state.set_state("shop", 7, "CATCHUP", position=Lsn(9), copy_lsn=Lsn(9))
+    state.record("shop", 7, CopyBegun())
+    state.record("shop", 7, Copied(Lsn(9)))
     assert now() == ("CATCHUP", None)
 
 
@@ -113,15 +115,21 @@ def test_what_was_seen_below_a_partitioned_table_is_kept(state: State) -> None:
     assert state.partitions("shop") == {7: found}
 
 
-def test_an_error_is_cleared_by_the_next_good_state(state: State) -> None:
+def test_what_an_event_changes_is_kept(state: State) -> None:
     state.ensure_table("shop", 7, ORDERS, RAW)
     soon = datetime(2030, 1, 1, tzinfo=UTC)
-    state.set_state("shop", 7, "ERRORED", position=Lsn(5), error="broken", failures=2, retry_at=soon)
+    state.record("shop", 7, Copied(Lsn(5)))
+    state.record("shop", 7, Failed("broken by \0", soon))
     (row,) = state.tables("shop")
-    assert (row.error, row.failures, row.retry_at) == ("broken", 2, soon)
-    state.set_state("shop", 7, "STREAMING")
+    assert (row.state, row.error, row.failures, row.retry_at) == ("ERRORED", r"broken by \0", 1, soon)
+    state.record("shop", 7, TableDropped(Lsn(9), "it is gone"))
     (row,) = state.tables("shop")
-    assert (row.error, row.failures, row.retry_at, row.position) == (None, 0, None, Lsn(5))
+    assert (row.stopped, row.error, row.dropped_lsn, row.position) == (True, "it is gone", Lsn(9), Lsn(5))
+
+
+def test_an_event_of_a_table_that_is_not_known_any_more_changes_nothing(state: State) -> None:
+    state.record("shop", 8, CaughtUp())
+    assert state.tables("shop") == []
 
 
 def test_noting_a_delivery_twice_counts_it_once(state: State) -> None:
@@ -199,14 +207,16 @@ def test_threads_may_share_the_state(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "told"),
+    ("url", "error", "message"),
     [
         ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable, "127.0.0.1:1"),
         ("postgresql://u:topsecret@[bad", ConfigError, "not a libpq URL"),
     ],
 )
-def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told) as caught:
+def test_a_url_that_leads_nowhere_is_reported_without_its_password(
+    url: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
         State.connect(url)
     chain, texts = caught.value, []
     while chain is not None:
@@ -220,7 +230,7 @@ def test_a_missing_database_is_a_config_error(database: str) -> None:
         State.connect(database.replace("/t_", "/nothing_"))
 
 
-def test_a_role_that_may_not_create_the_schema_is_told_so(database: str) -> None:
+def test_a_role_that_may_not_create_the_schema_is_refused(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute("CREATE ROLE reader_only LOGIN")
         try:

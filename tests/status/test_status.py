@@ -26,6 +26,7 @@ from headwater.commands.statusview import coloured, json_of, show
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError
 from headwater.state.processes import announced
+from headwater.state.transitions import Failed
 from headwater.status import GroupStatus, PartStatus, Status, TableStatus, open_status
 from headwater.supervise.opening import open_state
 from headwater.supervise.readying import make_ready
@@ -419,9 +420,10 @@ def test_check_exits_with_what_is_wrong(shop: Mirror) -> None:
         assert late.exit_code == 1
         assert "group 'g': its lag is " in late.stderr
         assert run_status(shop, "--check").exit_code == 0
-        shop.m.state.set_state("g", shop.m.state.tables("g")[0].oid, "PENDING", error="the copy failed")
+        much_later = datetime.now(UTC) + timedelta(hours=1)
+        shop.m.state.record("g", shop.m.state.tables("g")[0].oid, Failed("the copy failed", much_later))
         waiting = run_status(shop, "--check")
-        assert (waiting.exit_code, "table public.orders is PENDING: the copy failed" in waiting.stderr) == (1, True)
+        assert (waiting.exit_code, "table public.orders is ERRORED: the copy failed" in waiting.stderr) == (1, True)
     assert run_status(shop, "--max-lag", "1s").exit_code == 2
     assert run_status(shop, "--check", "--max-lag", "soon").exit_code == 2
 

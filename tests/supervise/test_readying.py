@@ -22,6 +22,7 @@ from headwater.postgres.connect import connect
 from headwater.source.database import publication_tables
 from headwater.source.publications import ALTERED
 from headwater.state import State, TableRow
+from headwater.state.transitions import CaughtUp, Copied
 from headwater.status import open_status
 from headwater.supervise.groups import drop_group
 from headwater.supervise.readying import make_ready
@@ -56,7 +57,8 @@ class Place:
         if copied:
             for row in self.state.tables("shop"):
                 if row.position is None:
-                    self.state.set_state("shop", row.oid, "STREAMING", position=Lsn(1), copy_lsn=Lsn(1))
+                    self.state.record("shop", row.oid, Copied(Lsn(1)))
+                    self.state.record("shop", row.oid, CaughtUp())
         return self.rows()
 
     def rows(self) -> dict[str, TableRow]:

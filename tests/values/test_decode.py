@@ -181,7 +181,7 @@ def test_edge_values_are_read_exactly_beside_nulls(name: str, texts: list[str], 
         ("bytea", r"\x0"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_row_and_hurts_no_other(name: str, text: str) -> None:
+def test_a_value_that_does_not_fit_is_returned_with_its_row_and_affects_no_other(name: str, text: str) -> None:
     good = {"numeric(12,2)": "1.50", "time": "12:00:00", "int2": "7", "bool": "t", "bytea": r"\x01"}
     good |= {"date": "2024-01-01", "timestamp": "2024-01-01 00:00:00", "timestamptz": "2024-01-01 00:00:00+00"}
     good |= {"uuid": str(uuid.UUID(int=7)), "numeric": "7", "int4[]": "{7}", "int4[][]": "{{7}}", "numeric[]": "{7}"}
@@ -193,7 +193,7 @@ def test_a_value_that_does_not_fit_is_told_with_its_row_and_hurts_no_other(name:
     decoded.array.validate(full=True)
 
 
-def test_text_that_is_not_utf8_is_told() -> None:
+def test_text_that_is_not_utf8_does_not_fit() -> None:
     decoded = decode(pa.array([b"fine", b"\xe9t\xe9"], pa.large_binary()), kind_of("text"))
     assert decoded.bad == (Bad(1, "\\xe9t\\xe9"),)
     assert decoded.array.to_pylist() == ["fine", None]
@@ -307,7 +307,7 @@ def test_the_first_and_last_day_of_postgresql_are_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["numeric", "numeric(12,2)", "numeric(38,0)", "numeric(38,38)"])
-def test_a_number_of_any_length_is_read_exactly_or_told(name: str) -> None:
+def test_a_number_of_any_length_is_read_exactly_or_returned_as_bad(name: str) -> None:
     to = kind_of(name).arrow
     whole, fine = st.integers(0, 45), st.integers(0, 45)
     digits = st.tuples(st.sampled_from(["", "-"]), whole, fine, st.integers(1, 9)).map(
@@ -406,7 +406,7 @@ def test_a_type_the_user_asks_for_is_read_into(name: str, asked: str, texts: lis
         ("text", "json", "[" * 100_000),
     ],
 )
-def test_what_does_not_fit_the_type_asked_for_is_told(name: str, asked: str, text: str) -> None:
+def test_what_does_not_fit_the_type_asked_for_is_returned_as_bad(name: str, asked: str, text: str) -> None:
     decoded = read(name, "1", text, None, asked=asked)
     assert decoded.bad == (Bad(1, text),)
     assert decoded.array.is_valid().to_pylist() == [True, False, False]
@@ -440,7 +440,7 @@ IN_PARQUET = {"uuid": pa.uuid(), "json": pa.json_()}
 
 def in_duckdb(folder: Path, kind: LakeType, array: pa.Array, ask: str) -> list[Any]:
     """What DuckDB makes of the column, read from Parquet."""
-    to = IN_PARQUET.get(kind.ducklake)
+    to = IN_PARQUET.get(kind.logical)
     if to is not None:
         array = array.cast(to.storage_type).cast(to)
     path = folder / f"{uuid.uuid4()}.parquet"

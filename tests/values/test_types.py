@@ -11,12 +11,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.typed_columns import column_of
+from tools.typetable import with_type_table
 
 from headwater.change import Column
+from headwater.ducklake.types import ducklake_type
 from headwater.errors import ConfigError
+from headwater.iceberg.types import iceberg_type
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.values.types import lake_type
-from headwater.values.typetable import with_type_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 TEXT = pa.large_string()
@@ -97,7 +99,7 @@ def test_a_type_is_carried_as_itself_or_as_postgresql_prints_it(
     conn: psycopg.Connection, declared: str, arrow: pa.DataType, ducklake: str, iceberg: str
 ) -> None:
     kind = lake_type(column_of(conn, declared))
-    assert (kind.arrow, kind.ducklake, kind.iceberg, kind.element) == (arrow, ducklake, iceberg, None)
+    assert (kind.arrow, ducklake_type(kind), iceberg_type(kind), kind.element) == (arrow, ducklake, iceberg, None)
 
 
 @pytest.mark.parametrize(("declared", "element", "depth", "ducklake"), LISTS)
@@ -105,7 +107,12 @@ def test_an_array_is_a_list_of_what_its_elements_are(
     conn: psycopg.Connection, declared: str, element: pa.DataType, depth: int, ducklake: str
 ) -> None:
     kind = lake_type(column_of(conn, declared))
-    assert (kind.ducklake, kind.depth, kind.leaf.arrow, kind.leaf.ducklake) == ("list", depth, element, ducklake)
+    assert (ducklake_type(kind), kind.depth, kind.leaf.arrow, ducklake_type(kind.leaf)) == (
+        "list",
+        depth,
+        element,
+        ducklake,
+    )
     expected = element
     for _ in range(depth):
         expected = pa.list_(expected)
@@ -123,9 +130,9 @@ def test_a_box_is_the_one_type_whose_arrays_are_parted_otherwise(conn: psycopg.C
 
 
 def test_without_the_catalog_a_type_is_known_by_its_number() -> None:
-    assert lake_type(Column("x", 23, -1, key=False)).ducklake == "int32"
-    assert lake_type(Column("x", 1700, (12 << 16 | 2) + 4, key=False)).ducklake == "decimal(12,2)"
-    assert lake_type(Column("x", 999_999, -1, key=False)).ducklake == "varchar"
+    assert ducklake_type(lake_type(Column("x", 23, -1, key=False))) == "int32"
+    assert ducklake_type(lake_type(Column("x", 1700, (12 << 16 | 2) + 4, key=False))) == "decimal(12,2)"
+    assert ducklake_type(lake_type(Column("x", 999_999, -1, key=False))) == "varchar"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_a_column_may_be_asked_for_in_another_type(
     conn: psycopg.Connection, declared: str, asked: str, ducklake: str
 ) -> None:
     kind = lake_type(column_of(conn, declared), asked)
-    assert kind.leaf.ducklake + "[]" * kind.depth == ducklake
+    assert ducklake_type(kind.leaf) + "[]" * kind.depth == ducklake
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_a_wish_that_cannot_be_met_is_refused_by_name(
 
 
 def test_the_page_of_types_is_made_from_the_mapping() -> None:
-    assert PAGE.read_text() == with_type_table(PAGE.read_text()), "run python -m headwater.values.typetable"
+    assert PAGE.read_text() == with_type_table(PAGE.read_text()), "run python -m tools.typetable"
 
 
 def test_every_built_in_type_is_on_the_page_and_is_what_it_says(conn: psycopg.Connection) -> None:
@@ -201,6 +208,6 @@ def test_every_built_in_type_is_on_the_page_and_is_what_it_says(conn: psycopg.Co
     wrong = {}
     for oid, name, spelled in built_in:
         said = documented.get(name) or documented.get(spelled)
-        if said != lake_type(Column("x", oid, -1, key=False)).ducklake:
+        if said != ducklake_type(lake_type(Column("x", oid, -1, key=False))):
             wrong[name] = said
     assert wrong == {}

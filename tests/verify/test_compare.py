@@ -14,6 +14,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.change import TableName
 from headwater.errors import Unreachable
+from headwater.state.transitions import Paused, Resumed
 from headwater.supervise.opening import open_group_lake
 from headwater.verify import Verified, verify
 
@@ -266,8 +267,9 @@ def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_c
     mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("kept", "later", "left_out", "paused")))
     mirror.start()
     states = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
-    mirror.m.state.set_state("g", states["paused"], "PAUSED", error="it was taken out of the config")
-    mirror.m.state.set_state("g", states["later"], "PENDING")
+    mirror.m.state.record("g", states["paused"], Paused("it was taken out of the config"))
+    for event in (Paused("for a while"), Resumed()):
+        mirror.m.state.record("g", states["later"], event)
     mirror.execute("INSERT INTO left_out VALUES (1)", "INSERT INTO kept VALUES (1)")
     mirror.sync()
     mirror.ask("DELETE FROM lake.public.left_out")

@@ -129,7 +129,7 @@ class Bench:
     def _fill(self, kind: LakeType, rows: pa.Table) -> None:
         self.con.register("made", rows)
         self.con.execute("ATTACH ':memory:' AS lake")
-        to = {"uuid": "CAST(hex({}) AS UUID)", "json": "CAST({} AS JSON)"}.get(kind.leaf.ducklake, "{}")
+        to = {"uuid": "CAST(hex({}) AS UUID)", "json": "CAST({} AS JSON)"}.get(kind.leaf.logical, "{}")
         made = f"list_transform(x, lambda e: {to.format('e')})" if kind.depth == 1 else to.format("x")
         self.con.execute(f"CREATE TABLE lake.main.t AS SELECT id, {made} AS x FROM made")
 

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import cast
 
-from headwater.change import Column, Identity, Lsn, Relation, TableName
+from headwater.change import Column, Lsn, Relation, ReplicaIdentity, TableName
 from headwater.errors import OperatorMustAct
 from headwater.postgres import EPOCH_2000
 
@@ -218,7 +218,7 @@ def relation(message: bytes) -> Relation:
         at += 8
         columns.append(Column(column, type_oid, typmod, bool(flags & 1)))
     # pgoutput writes pg_catalog as the empty string
-    return Relation(0, oid, TableName(namespace or "pg_catalog", name), cast(Identity, identity), tuple(columns))
+    return Relation(0, oid, TableName(namespace or "pg_catalog", name), cast(ReplicaIdentity, identity), tuple(columns))
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

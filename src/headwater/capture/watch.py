@@ -36,7 +36,7 @@ class Timeline(Protocol):
     """The log, as far as shapes are concerned."""
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
-    def add_shape(self, relation: Relation) -> Relation: ...
+    def add_from_catalog(self, relation: Relation) -> Relation: ...
     def truncated(self, oid: int, since: Lsn) -> set[int]: ...
     def end(self) -> Lsn: ...
 
@@ -68,7 +68,7 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
     for oid, shape in look.shapes.items():
         if oid not in look.known:
-            log.add_shape(shape)
+            log.add_from_catalog(shape)
     if not look.known:
         state.trust_ddl(group, look.lsn)
 
@@ -221,7 +221,7 @@ class Watch(threading.Thread):
                 overtaken = True  # by a version that the stream has brought
                 continue
             if (now := self._following(oid, shape)) is not None:
-                self._log.add_shape(now)
+                self._log.add_from_catalog(now)
         kept = self._state.partitions(self._group)
         for oid, below in look.partitions.items():
             if oid in kept:

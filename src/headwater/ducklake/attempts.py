@@ -1,8 +1,8 @@
 """Attempts to write to a lake: each is noted in the catalog before its first file, and its commit removes the note.
 
-An attempt that is noted and no longer under way did not land, because it failed or its process was killed. Its files
-have its name in theirs, so they can be found and deleted. Once closed, an attempt cannot be committed any more: a
-process that was only suspended does not register files that are gone.
+An attempt that is noted and no longer under way did not land: it failed, or its process was killed. Its files have its
+name in theirs, so they can be found and deleted. Once closed, an attempt can no longer be committed: a process that was
+only suspended cannot register files that are gone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def begin(tx: Transaction, source: str) -> str:
 def land(tx: Transaction, attempt: str) -> None:
     """Remove the note in the commit that lands the attempt."""
     if not tx.execute("DELETE FROM headwater_attempt WHERE attempt = %s AND closed = 0", attempt):
-        raise CommitConflict(f"another process has taken attempt {attempt!r} for dead", hint="plan again")
+        raise CommitConflict(f"another process has closed attempt {attempt!r}", hint="plan again")
 
 
 def close(tx: Transaction, source: str) -> dict[str, bool]:
-    """Let no attempt of a source land any more: their names, and whether they were closed before."""
+    """Close all attempts of a source; return their names, and whether each was closed before."""
     found = {
         attempt: bool(closed)
         for attempt, closed in tx.rows("SELECT attempt, closed FROM headwater_attempt WHERE source = %s", source)
@@ -54,7 +54,7 @@ def forget(tx: Transaction, attempts: Collection[str]) -> None:
 
 
 def leftovers(tx: Transaction, files: fs.FileSystem, data_path: str, attempts: Collection[str]) -> list[str]:
-    """The files of these attempts that the catalog does not know."""
+    """The files of these attempts that are not in the catalog."""
     selector = fs.FileSelector(inside(data_path), allow_not_found=True, recursive=True)
     found = [each.path for each in files.get_file_info(selector) if each.type == fs.FileType.File]
     mine = {path: name for path in found if (name := _NAME.search(path)) and name[1] in attempts}

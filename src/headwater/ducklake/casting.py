@@ -1,4 +1,4 @@
-"""Arrow columns brought into another type, inside lists too."""
+"""Arrow columns cast to another type, inside lists too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["fitted", "flattened", "plain"]
 
 
 def fitted(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """The column in this type; raises pa.ArrowInvalid for a value that the type does not hold."""
+    """The column in this type; raises pa.ArrowInvalid for a value that the type cannot hold."""
     if column.type == type_:
         return column
     if isinstance(column, pa.ChunkedArray):

@@ -6,6 +6,7 @@ SQL is written once, with `%s` for arguments, `{among}` for "is one of these ids
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,17 +22,16 @@ from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl
 from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.postgres.settings import SETTINGS, prepare
 
-__all__ = ["Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog"]
+__all__ = ["TRIES", "Catalog", "PostgresCatalog", "Raced", "SqliteCatalog", "Transaction", "open_catalog", "pauses"]
 
 _WAIT_SECONDS = 10  # for another writer's lock, before we give way and try again
-
-
+TRIES = 12
 _RACES = (
     pg.UniqueViolation,
     pg.SerializationFailure,
     pg.DeadlockDetected,
     pg.LockNotAvailable,
-    pg.DuplicateTable,  # another client made the table of inlined deletes at the same moment
+    pg.DuplicateTable,  # another client created the table of inlined deletes at the same moment
 )
 
 
@@ -50,20 +50,25 @@ class Transaction(Protocol):
         """The argument for `{among}`."""
 
     def tables(self, prefix: str) -> set[str]:
-        """Names of the catalog's tables that start so."""
+        """Names of the catalog's tables that start with `prefix`."""
 
 
 class Catalog(Protocol):
     def transaction(self, *, write: bool = False) -> AbstractContextManager[Transaction]:
         """A context manager for a Transaction: commits at its end, rolls back on an exception.
 
-        Reading, all statements see one state. A COMMIT whose outcome nobody knows raises CommitUnknown.
+        Without `write`, all statements see one state. A COMMIT whose outcome is unknown raises CommitUnknown.
         """
 
     def exists(self) -> bool:
         """Whether there is a lake in this catalog."""
 
     def close(self) -> None: ...
+
+
+def pauses() -> Iterator[float]:
+    """Growing, uneven pauses between tries, so that two writers who collide do not collide again."""
+    return (0.02 * 1.5**attempt * random.uniform(0.5, 1.5) for attempt in range(TRIES))
 
 
 def open_catalog(url: LakeUrl) -> Catalog:
@@ -104,7 +109,7 @@ class _SqliteTransaction:
 
 
 class SqliteCatalog:
-    """Opened anew for each transaction: cheap, and a file that was moved away is noticed."""
+    """Opened for each transaction: that is cheap, and notices a file that was moved away."""
 
     def __init__(self, url: SqliteUrl) -> None:
         self._url = url
@@ -196,7 +201,7 @@ class _PostgresTransaction:
 
 
 class PostgresCatalog:
-    """One connection, kept, and made again when it was lost."""
+    """One connection, kept open, and opened again when it was lost."""
 
     def __init__(self, url: PostgresUrl) -> None:
         self._url = url
@@ -232,7 +237,7 @@ class PostgresCatalog:
                 self._connection.execute(begin)
                 return self._connection
             except (psycopg.OperationalError, psycopg.InterfaceError):
-                self.close()  # it was lost while idle: the server restarted, or was away
+                self.close()  # it was lost while idle: the server restarted or was unreachable
         with self._translated():
             self._connection = psycopg.connect(self._url.conninfo, autocommit=True, **self._options())
             self._prepare(self._connection)
@@ -272,7 +277,7 @@ class PostgresCatalog:
 def _catalog_error(url: LakeUrl, error: Exception, *, missing: bool) -> HeadwaterError:
     what = " ".join(str(error).split())
     if missing:
-        return OperatorMustAct(f"the catalog {url} is not a lake any more: {what}", hint="was it dropped or replaced?")
+        return OperatorMustAct(f"the catalog {url} is no longer a lake: {what}", hint="was it dropped or replaced?")
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return OperatorMustAct(f"the catalog {url} cannot be read: {what}", hint="restore it, or name another file")
     if isinstance(error, psycopg.Error) and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from pyarrow import fs
 
@@ -14,21 +14,15 @@ from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
-from headwater.ducklake.model import Commit, DataFile, DeleteFile, FileDeletes, Snapshot, TableChange, TableRef
-from headwater.ducklake.shaping import Shaped, shape
-from headwater.errors import AlreadyDelivered, OperatorMustAct
+from headwater.ducklake.model import DataFile, DeleteFile, FileDeletes, PlannedCommit, Snapshot, TableChange, TableRef
+from headwater.ducklake.positions import advance
+from headwater.ducklake.schema import WrittenSchema, write_schema
+from headwater.ducklake.writing import TableFolder
 
-__all__ = ["POSITION_TABLE", "write_commit"]
-
-POSITION_TABLE = (
-    "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
-    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
-    " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
-    " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
-)
+__all__ = ["write_commit"]
 
 
-def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: Commit) -> int:
+def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: PlannedCommit) -> int:
     """Write the commit into an open transaction, on top of the newest snapshot; return its snapshot id.
 
     Without changes only the positions move, and the newest snapshot's id comes back.
@@ -37,62 +31,11 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     if commit.attempt is not None:
         land(tx, commit.attempt)
     if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
-        _advance(tx, commit, newest.id, {})
+        advance(tx, commit, newest.id, {})
     else:
         newest = _Writer(tx, files, data_path, commit, newest).write()
     failpoints.hit("deliver.before-commit")
     return newest.id
-
-
-def _advance(tx: Transaction, commit: Commit, snapshot: int, created: Mapping[TableName, int]) -> None:
-    """Compare and set: a position that is not the expected one means that the batch was delivered before."""
-    first, next_ = [], []
-    for oid, step in commit.positions.items():
-        if isinstance(step.table, int) and step.expected is not None and step.new < step.expected:
-            raise OperatorMustAct(  # its changes from there on would come a second time
-                f"table {oid} of {commit.source!r} is at {step.expected} in the lake and would go back to {step.new}",
-                hint="this is a bug of Headwater: please report it with the log; nothing was written",
-            )
-        table_id = created[step.table] if isinstance(step.table, TableName) else step.table
-        counts = astuple(step.counts)
-        if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *counts))
-        else:
-            *rows, quarantined = counts
-            keep = int(table_id == step.table)  # a table that is copied again counts anew
-            counted = *(each for count in rows for each in (keep, count)), quarantined
-            next_.append(
-                (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)
-            )
-    tx.execute_many(  # what is left of a mirror that somebody dropped from the lake
-        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
-        " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
-        [row[:2] for row in first],
-    )
-    tx.execute_many(
-        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s",
-        [(commit.source, oid) for oid in commit.forgotten],
-    )
-    moved = tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
-        " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-        " ON CONFLICT (source, source_oid) DO NOTHING",
-        first,
-    )
-    moved += tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape),"
-        " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
-        " deleted = deleted * %s + %s, quarantined = quarantined + %s"
-        " WHERE source = %s AND source_oid = %s AND lsn = %s",
-        next_,
-    )
-    if moved != len(commit.positions):
-        now = reading.positions(tx, commit.source)
-        there = [f"{oid}: {now[oid].lsn}" if oid in now else f"{oid}: new" for oid in commit.positions]
-        raise AlreadyDelivered(
-            f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
-            hint="read the positions again and go on from there",
-        )
 
 
 @dataclass
@@ -100,14 +43,14 @@ class _Writer:
     tx: Transaction
     files: fs.FileSystem
     data_path: str
-    commit: Commit
+    commit: PlannedCommit
     newest: Snapshot
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.snapshot = self.newest.id + 1
         self.next_file_id = self.newest.next_file_id
-        self.shaped = Shaped(self.newest.schema_version, self.newest.next_catalog_id, {})
+        self.schema = WrittenSchema(self.newest.schema_version, self.newest.next_catalog_id, {})
 
     def write(self) -> Snapshot:
         # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
@@ -121,21 +64,21 @@ class _Writer:
             self.newest.next_file_id,
         )
         check(self.tx, self.commit, self.newest)
-        self.shaped = shape(self.tx, self.data_path, self.commit, self.newest, self.log)
-        _advance(self.tx, self.commit, self.snapshot, self.shaped.created)
+        self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
+        advance(self.tx, self.commit, self.snapshot, self.schema.created)
         self._insert_data_files()
         self._delete()
         return self._finish()
 
     def _finish(self) -> Snapshot:
         if self.next_file_id == self.newest.next_file_id:
-            self.next_file_id += 1  # readers cache a table's statistics by it
+            self.next_file_id += 1  # readers use it as the key of cached statistics
         self.tx.insert(
             "ducklake_snapshot_changes",
             "snapshot_id, changes_made, author, commit_message, commit_extra_info",
             [(self.snapshot, ",".join(self.log), self.commit.author, self.commit.message, self.commit.extra_info)],
         )
-        done = Snapshot(self.snapshot, self.shaped.schema_version, self.shaped.next_catalog_id, self.next_file_id)
+        done = Snapshot(self.snapshot, self.schema.schema_version, self.schema.next_catalog_id, self.next_file_id)
         self.tx.execute(
             "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s, next_file_id = %s"
             " WHERE snapshot_id = %s",
@@ -147,7 +90,7 @@ class _Writer:
         return done
 
     def _table_id(self, table: TableRef) -> int:
-        return self.shaped.created[table] if isinstance(table, TableName) else table
+        return self.schema.created[table] if isinstance(table, TableName) else table
 
     def _new_file_id(self) -> int:
         self.next_file_id += 1
@@ -160,21 +103,13 @@ class _Writer:
         if not changes:
             return
         ids = self.tx.ids(table_id for table_id, _ in changes)
-        stats = {
-            row[0]: row[1:]
-            for row in self.tx.rows(
-                "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
-                " WHERE table_id {among}",
-                ids,
-            )
-        }
+        before = self._table_stats(ids)
+        after: dict[int, tuple[int, int, int]] = {}
         files: list[tuple[object, ...]] = []
         columns: list[tuple[object, ...]] = []
-        known: list[tuple[int, ...]] = []
-        unknown: list[tuple[int, ...]] = []
         for table_id, change in changes:
             self.log.append(f"inserted_into_table:{table_id}")
-            records, next_row_id, size = stats.get(table_id, (0, 0, 0))
+            records, next_row_id, size = before.get(table_id, (0, 0, 0))
             for file in change.data_files:
                 id_ = self._new_file_id()
                 # A file that has row ids must not look as if it followed another: merge_adjacent_files would drop them.
@@ -184,7 +119,7 @@ class _Writer:
                 columns.extend(self._column_rows(id_, table_id, file))
                 records, size = records + file.rows, size + file.size
                 next_row_id += 0 if file.has_row_ids else file.rows
-            (known if table_id in stats else unknown).append((records, next_row_id, size, table_id))
+            after[table_id] = records, next_row_id, size
         self.tx.insert(
             "ducklake_data_file",
             "data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,"
@@ -197,15 +132,31 @@ class _Writer:
             " contains_nan",
             columns,
         )
+        self._write_table_stats(before, after)
+        # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always right,
+        # while bounds that miss one of our values give wrong results.
+        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+
+    def _table_stats(self, ids: object) -> dict[int, tuple[int, int, int]]:
+        """Records, next row id and bytes of these tables; nothing for a table that never had a file."""
+        found = self.tx.rows(
+            "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
+            " WHERE table_id {among}",
+            ids,
+        )
+        return {table_id: (records, next_row_id, size) for table_id, records, next_row_id, size in found}
+
+    def _write_table_stats(self, before: Container[int], after: Mapping[int, tuple[int, int, int]]) -> None:
         self.tx.execute_many(
             "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
             " WHERE table_id = %s",
-            known,
+            [(*stats, table_id) for table_id, stats in after.items() if table_id in before],
         )
-        self.tx.insert("ducklake_table_stats", "record_count, next_row_id, file_size_bytes, table_id", unknown)
-        # DuckDB answers from a table's bounds without looking at files. We keep none: to have none is always right,
-        # for ever, while bounds that miss one of our values give wrong results.
-        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+        self.tx.insert(
+            "ducklake_table_stats",
+            "record_count, next_row_id, file_size_bytes, table_id",
+            [(*stats, table_id) for table_id, stats in after.items() if table_id not in before],
+        )
 
     @staticmethod
     def _column_rows(file_id: int, table_id: int, file: DataFile) -> Iterator[tuple[object, ...]]:
@@ -231,9 +182,9 @@ class _Writer:
             )
 
     def _delete_from(self, table_id: int, change: TableChange, existing: set[str]) -> None:
-        # Compaction looks out for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of
-        # DuckDB notices neither our inlined deletes nor a delete file that takes over older ones: it does notice
-        # inserts. Each of them would bring rows back or delete them twice, so a delete is logged as all three.
+        # Compaction checks for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of DuckDB
+        # notices neither our inlined deletes nor a delete file that includes older ones, but it does notice inserts.
+        # Each of them would bring rows back or delete them twice, so a delete is logged as all three.
         self.log.append(f"deleted_from_table:{table_id}")
         self.log.append(f"inlined_delete:{table_id}")
         if not change.data_files:
@@ -264,7 +215,7 @@ class _Writer:
         if new.predicted not in (None, self.snapshot):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
             self._schedule_deletion(self._new_file_id(), paths[table_id] + new.path)
-            new = restamp(self.files, paths[table_id], new, self.snapshot)
+            new = restamp(TableFolder(self.files, paths[table_id]), new, self.snapshot)
         if deletes.seen_delete_file is not None:
             old = deletes.seen_delete_file
             self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)

@@ -1,9 +1,9 @@
-"""What others did to the lake since a commit was planned, and whether that commit would still mean the same.
+"""What other clients did to the lake since a commit was planned, and whether it would still mean the same.
 
-DuckDB decides by the change log, which is coarse (any insert stops any delete) and which expiring snapshots deletes.
-We look at the state instead: a commit's deletes are positions in certain files, so it stands if the tables still have
-their columns and those files still have exactly the deletes it was planned on. Rows that others inserted elsewhere, or
-files of ours that they merged and we do not touch, are none of its business.
+DuckDB decides by the change log, which is coarse (any insert stops any delete) and which is deleted with expired
+snapshots. We look at the state instead: a commit's deletes are row numbers in certain files, so it is valid if the
+tables still have their columns and those files still have exactly the deletes it was planned on. Rows that others
+inserted elsewhere, and merged files that the commit does not touch, do not matter.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Commit, FileDeletes, Snapshot
+from headwater.ducklake.model import FileDeletes, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict, TableError
 
 __all__ = ["check"]
 
 
-def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
+def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
     """Raise CommitConflict if the commit, planned on its base, cannot go on top of the newest snapshot."""
     tables = {change.table for change in commit.changes if not isinstance(change.table, TableName)}
     tables |= {step.table for step in commit.positions.values() if not isinstance(step.table, TableName)}
@@ -26,13 +26,13 @@ def check(tx: Transaction, commit: Commit, newest: Snapshot) -> None:
         return
     _check_partitions(tx, commit)
     if newest.id != commit.base.id:
-        _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that goes is no matter
+        _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that is dropped does not matter
         _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
     _check_truncated(tx, commit)
 
 
-def _check_partitions(tx: Transaction, commit: Commit) -> None:
+def _check_partitions(tx: Transaction, commit: PlannedCommit) -> None:
     receiving = {change.table for change in commit.changes if change.data_files and isinstance(change.table, int)}
     partitioned = tx.rows(
         "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
@@ -93,7 +93,7 @@ def _check_files(tx: Transaction, tables: set[int], planned: list[FileDeletes]) 
             raise CommitConflict(f"another client deleted from data file {each.data_file_id}", hint="plan again")
 
 
-def _check_truncated(tx: Transaction, commit: Commit) -> None:
+def _check_truncated(tx: Transaction, commit: PlannedCommit) -> None:
     truncated = [change for change in commit.changes if change.truncate and isinstance(change.table, int)]
     if not truncated:
         return

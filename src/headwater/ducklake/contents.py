@@ -1,4 +1,4 @@
-"""What live data files hold: chosen columns by field id, in the types they have today, however old the file is."""
+"""The contents of live data files: columns by field id, in their present types, however old the file is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.ducklake.casting import fitted
-from headwater.ducklake.model import Field, LiveFile, Positions
+from headwater.ducklake.model import Field, LiveFile, RowNumbers
 from headwater.ducklake.texts import value_of
 from headwater.ducklake.writing import plain_type
 from headwater.files import inside
@@ -19,21 +19,21 @@ __all__ = ["read_columns", "read_rows"]
 
 
 def read_columns(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field]) -> Iterator[tuple[int, list[pa.Array]]]:
-    """The columns of a file in pieces: the position of a piece's first row, and an array of `plain_type` for each.
+    """The columns of a file in pieces: the number of a piece's first row, and an array of `plain_type` for each column.
 
-    Deleted rows are among them. A column that the file is too old to have shows its initial default.
+    Deleted rows are included. A column that the file is too old to have shows its initial default.
     """
     with _opened(files, file) as parquet:
         reader = _Reader(parquet, file, fields)
         first = 0
-        for group in range(parquet.num_row_groups):  # iter_batches makes room for a whole batch, however few rows come
+        for group in range(parquet.num_row_groups):  # iter_batches allocates a whole batch, however few rows there are
             rows = parquet.metadata.row_group(group).num_rows
             yield first, reader.read(group, rows)
             first += rows
 
 
-def read_rows(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field], positions: Positions) -> pa.Table:
-    """The rows at these ascending positions, a column for each field under its present name, as `read_columns` has."""
+def read_rows(files: fs.FileSystem, file: LiveFile, fields: Sequence[Field], positions: RowNumbers) -> pa.Table:
+    """The rows with these ascending numbers: a column for each field under its present name, as in `read_columns`."""
     schema = pa.schema([pa.field(field.name, plain_type(field)) for field in fields])
     pieces = []
     with _opened(files, file) as parquet:
@@ -70,7 +70,7 @@ class _Reader:
 
 
 def _names(parquet: pq.ParquetFile, file: LiveFile, fields: Sequence[Field]) -> list[str | None]:
-    """What the file calls these columns, None where it has none: by field id, because names change; else by name."""
+    """The names of these columns in the file, None for a missing one: by field id, since names change; else by name."""
     schema = parquet.schema_arrow
     by_id = {(field.metadata or {}).get(b"PARQUET:field_id"): field.name for field in schema}
     if file.mapping_id is None and set(by_id) != {None}:

@@ -1,8 +1,8 @@
-"""Rows that leave a data file: as positions in the catalog, as a delete file, or with the file itself.
+"""Rows deleted from a data file: by their numbers in the catalog, by a delete file, or with the file itself.
 
-Few positions go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
-since a data file has one delete file at most, that one takes over whatever was deleted before. Each position has its
-snapshot beside it, even if there is only one: without that, `table_changes` shows the deletes from a merged file under
+Few row numbers go into the catalog (`inlined`): no file, no rewriting, full history. Many go into a delete file, and
+since a data file has at most one delete file, the new one includes what was deleted before. Each row number has its
+snapshot beside it, even if there is only one: without it, `table_changes` shows the deletes from a merged file under
 the snapshots of the inserts (extension 1.5.5).
 """
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, Positions
-from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, field_with_id, file_name, footer_size
+from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, RowNumbers
+from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, TableFolder, field_with_id, footer_size
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
 
@@ -28,59 +28,50 @@ _PATH_FIELD = 2147483646
 _POSITION_FIELD = 2147483645
 
 
-def deleted_positions(files: fs.FileSystem, live: LiveFile) -> Positions:
-    """The rows of a file that are not there any more, in order."""
+def deleted_positions(files: fs.FileSystem, live: LiveFile) -> RowNumbers:
+    """The numbers of a file's deleted rows, in order."""
     return _history(files, live)[0]
 
 
 def delete_rows(
-    files: fs.FileSystem,
-    table_path: str,
-    live: LiveFile,
-    positions: Positions,
-    *,
-    snapshot: int,
-    inline_limit: int = INLINE_LIMIT,
-    attempt: str = "",
+    where: TableFolder, live: LiveFile, rows: RowNumbers, *, snapshot: int, inline_limit: int = INLINE_LIMIT
 ) -> FileDeletes:
-    """Plan the deletion of rows that are still alive; write the delete file if that is the way.
+    """Plan the deletion of rows that are still alive; write the delete file if there are too many for the catalog.
 
     `snapshot` is the one the commit will probably get: the base's id + 1.
     """
-    positions = np.unique(np.asarray(positions, np.int64))
-    doubled = _doubled(files, live)
-    if len(positions) + live.deleted_count - doubled == live.record_count:
-        return end_file(files, table_path, live, attempt)
-    if len(positions) + len(live.inlined_positions) <= inline_limit and not doubled:
-        return replace(_untouched(live), inlined=positions)
-    old_positions, old_snapshots = _history(files, live)
-    every = np.concatenate([old_positions, positions])
-    snapshots = np.concatenate([old_snapshots, np.full(len(positions), snapshot, np.int64)])
+    rows = np.unique(np.asarray(rows, np.int64))
+    doubled = _doubled(where.files, live)
+    if len(rows) + live.deleted_count - doubled == live.record_count:
+        return end_file(where, live)
+    if len(rows) + len(live.inlined_positions) <= inline_limit and not doubled:
+        return replace(_untouched(live), inlined=rows)
+    old_rows, old_snapshots = _history(where.files, live)
+    every = np.concatenate([old_rows, rows])
+    snapshots = np.concatenate([old_snapshots, np.full(len(rows), snapshot, np.int64)])
     order = np.argsort(every, kind="stable")
-    name = file_name(attempt, "-delete")
-    written = _write(files, table_path, name, live.path, (every[order], snapshots[order]))
+    written = _write(where, where.new_name("-delete"), live.path, (every[order], snapshots[order]))
     return replace(_untouched(live), delete_file=replace(written, predicted=snapshot))
 
 
-def end_file(files: fs.FileSystem, table_path: str, live: LiveFile, attempt: str = "") -> FileDeletes:
+def end_file(where: TableFolder, live: LiveFile) -> FileDeletes:
     """Plan the end of a file, and with it of all its rows."""
     if not len(live.inlined_positions):
         return replace(_untouched(live), ended=True)
-    # table_changes knows of an ended file either its inlined deletes or its end, never both (extension 1.5.5):
-    # so the old deletes move to a delete file, which it does subtract from what the end deletes.
-    name = file_name(attempt, "-delete")
-    written = _write(files, table_path, name, live.path, _history(files, live))
+    # For an ended file, table_changes shows either its inlined deletes or its end, never both (extension 1.5.5): so
+    # the old deletes move to a delete file, which it does subtract from what the end deletes.
+    written = _write(where, where.new_name("-delete"), live.path, _history(where.files, live))
     return replace(_untouched(live), delete_file=written, ended=True)
 
 
-def restamp(files: fs.FileSystem, table_path: str, written: DeleteFile, snapshot: int) -> DeleteFile:
+def restamp(where: TableFolder, written: DeleteFile, snapshot: int) -> DeleteFile:
     """The same deletes in a new file, those of this commit under the snapshot it really gets."""
-    table = _read(files, inside(table_path) + written.path)
+    table = _read(where.files, inside(where.path) + written.path)
     snapshots = table.column(SNAPSHOT_ID).to_numpy().copy()
     snapshots[snapshots == written.predicted] = snapshot
     data_path = table.column("file_path")[0].as_py()
     name = written.path.removesuffix("-delete.parquet") + f"-{snapshot}-delete.parquet"
-    again = _write(files, table_path, name, data_path, (table.column("pos").to_numpy(), snapshots))
+    again = _write(where, name, data_path, (table.column("pos").to_numpy(), snapshots))
     return replace(again, predicted=snapshot)
 
 
@@ -89,13 +80,13 @@ def _untouched(live: LiveFile) -> FileDeletes:
 
 
 def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
-    """How many deletes are both in the catalog and in the delete file: a flush of the extension may leave them so."""
+    """How many deletes are both in the catalog and in the delete file: the extension's flush may leave such."""
     both = live.delete_file is not None and len(live.inlined_positions)
     return live.deleted_count - len(_history(files, live)[0]) if both else 0
 
 
-def _history(files: fs.FileSystem, live: LiveFile) -> tuple[Positions, Positions]:
-    """Every position deleted so far, in order, and the snapshot that deleted it."""
+def _history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, RowNumbers]:
+    """Every row number deleted so far, in order, and the snapshot that deleted it."""
     positions, snapshots = live.inlined_positions, live.inlined_snapshots
     if live.delete_file is not None:
         if live.delete_file.format != "parquet":
@@ -120,9 +111,7 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
         return pq.read_table(source)
 
 
-def _write(
-    files: fs.FileSystem, table_path: str, name: str, data_path: str, history: tuple[Positions, Positions]
-) -> DeleteFile:
+def _write(where: TableFolder, name: str, data_path: str, history: tuple[RowNumbers, RowNumbers]) -> DeleteFile:
     positions, snapshots = history
     fields = [
         field_with_id("file_path", pa.string(), _PATH_FIELD),
@@ -131,7 +120,7 @@ def _write(
     ]
     columns = [pa.repeat(pa.scalar(data_path, pa.string()), len(positions)), pa.array(positions), pa.array(snapshots)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-    with durable(files, folder(files, table_path) + name) as sink:
+    with durable(where.files, folder(where.files, where.path) + name) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="snappy", store_schema=False) as writer:
             writer.write_table(table)
         size = sink.tell()

@@ -1,4 +1,4 @@
-"""What becomes of a table's columns when they are to be others: decided here, written to the catalog by `shaping`."""
+"""How a table's columns change into the wanted ones: decided here, written to the catalog by `schema`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 def promotable(old: str, new: str) -> bool:
     """Whether a column of type `old` can become `new` and keep its files: a wider integer, a decimal with more digits.
 
-    DuckLake allows more, but DuckDB 1.5 then filters wrongly: it casts what it looks for to the type an old file has,
-    rounding it. Once 10 is no longer an int32 but a float64 or a decimal(12,2), `> 9.6` does not find it; a float32 of
-    0.1 as a float64 equals 0.1; a date as a timestamp is not before the noon of its day.
+    DuckLake allows more, but DuckDB 1.5 then filters wrongly: it casts the constant of a filter to the type in an old
+    file, rounding it. Once 10 is no longer an int32 but a float64 or a decimal(12,2), `> 9.6` does not find it; a
+    float32 of 0.1 as a float64 equals 0.1; a date as a timestamp is not before the noon of its day.
     """
     if wide := _DECIMAL.fullmatch(new):
         precision, scale = int(wide[1]), int(wide[2])
@@ -37,7 +37,7 @@ def promotable(old: str, new: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRow:
-    """A row of ducklake_column, but for the table and the snapshots it is valid in."""
+    """A row of ducklake_column, without the table and the snapshots it is valid in."""
 
     id: int
     order: int
@@ -74,7 +74,7 @@ def column_rows(fields: tuple[Field, ...], parent: int | None = None) -> Iterato
 
 
 def check_names(table: str, columns: Collection[Field]) -> None:
-    """Refuse columns that DuckDB, which does not look at case, could not hold apart from each other or its own."""
+    """Refuse names that DuckDB, which ignores case, could not distinguish from each other or from its own columns."""
     names = [column.name for column in columns]
     for name in names:
         if name.lower() in RESERVED:
@@ -84,13 +84,13 @@ def check_names(table: str, columns: Collection[Field]) -> None:
             )
     if len({each.lower() for each in names}) != len(names):
         raise TableError(
-            f"table {table!r} has columns that differ in case only, which DuckDB cannot hold apart: {names}",
+            f"table {table!r} has columns that differ in case only, which DuckDB does not distinguish: {names}",
             hint="rename one of them in the source, or leave it out with `exclude`",
         )
 
 
 def evolved(have: Mapping[int, ColumnRow], columns: tuple[Field, ...], next_id: int) -> Evolution:
-    """From the columns a table has to those it is to have; ids from `next_id` on were never used in it."""
+    """From the columns that a table has to those it should have; ids from `next_id` on were never used in it."""
     rows = tuple(column_rows(columns))
     want = {row.id: row for row in _ordered(have, rows)}
     if len(want) != len(rows):
@@ -103,14 +103,14 @@ def evolved(have: Mapping[int, ColumnRow], columns: tuple[Field, ...], next_id: 
                 begun.append(kept)
         elif id_ >= next_id:
             begun.append(row)
-        else:  # files may still hold values of the column that had this id, and they would be back
+        else:  # files may still hold values of the column that had this id, and they would show again
             raise TableError(f"column {row.name!r} cannot have the id {id_}: the table used it before")
     ended = [id_ for id_ in have if id_ not in want] + [row.id for row in begun if row.id in have]
     return Evolution(tuple(ended), tuple(begun))
 
 
 def _kept(old: ColumnRow, new: ColumnRow) -> ColumnRow:
-    """An old column as it is to be: what it showed for rows before it, and what others had set, stays."""
+    """An old column as it should be: its default for older rows, and what other clients have set, stays."""
     if old.parent != new.parent:
         raise TableError(f"column {new.name!r} cannot move from column {old.parent} to {new.parent}")
     if old.type != new.type and not promotable(old.type, new.type):
@@ -121,7 +121,7 @@ def _kept(old: ColumnRow, new: ColumnRow) -> ColumnRow:
 
 
 def _ordered(have: Mapping[int, ColumnRow], rows: tuple[ColumnRow, ...]) -> Iterator[ColumnRow]:
-    """The rows with `order` ascending: columns that are to stand elsewhere share out the places there are."""
+    """The rows with `order` ascending: columns that move share out the existing values."""
     rows = tuple(replace(row, order=have[row.id].order) if row.id in have else row for row in rows)
     places = iter(sorted(row.order for row in rows if row.parent is None))
     return (replace(row, order=next(places)) if row.parent is None else row for row in rows)

@@ -1,4 +1,4 @@
-"""DuckDB with the DuckLake extension, loaded from the wheels that are installed; nothing is downloaded or written."""
+"""DuckDB with the DuckLake extension, loaded from installed wheels; nothing is downloaded or written."""
 
 from __future__ import annotations
 
@@ -40,43 +40,46 @@ def attach(
     read_only: bool = False,
     snapshot: int | None = None,
 ) -> None:
-    """Make a lake visible as `alias`, at one snapshot if asked. Only with `data_path` it is created when missing."""
-    options = []
-    if isinstance(url, PostgresUrl):
-        _load(con, "postgres_scanner")
-        options.append(f"METADATA_SCHEMA {literal(url.schema)}")
-        if url.password is not None:
-            secret = f"headwater_{alias}_catalog"
-            con.execute(
-                f"CREATE OR REPLACE SECRET {identifier(secret)} (TYPE postgres, PASSWORD {literal(url.password)})"
-            )
-            options.append(f"META_SECRET {literal(secret)}")
-    else:
-        _load(con, "sqlite_scanner")
-    if s3 is not None:
-        _load(con, "httpfs")
-        con.execute(_secret(f"headwater_{alias}", s3))
-    options.append(f"DATA_PATH {literal(data_path)}" if data_path else "CREATE_IF_NOT_EXISTS false")
+    """Make a lake visible as `alias`, at one snapshot if asked. It is created when missing only with `data_path`."""
+    options = [f"DATA_PATH {literal(data_path)}" if data_path else "CREATE_IF_NOT_EXISTS false"]
     if read_only:
         options.append("READ_ONLY")
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot:d}")
     path = f"ducklake:postgres:{_conninfo(url)}" if isinstance(url, PostgresUrl) else f"ducklake:sqlite:{url.path}"
     try:
+        options += _catalog_options(con, url, alias)
+        if s3 is not None:
+            _load(con, "httpfs")
+            con.execute(_secret(f"headwater_{alias}", s3))
         con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")
     except duckdb.Error as error:
         # `from None`: DuckDB quotes the connection string, password and all.
         raise type(error)(_scrubbed(str(error), path, url)) from None
 
 
-def _conninfo(url: PostgresUrl) -> str:
-    """How DuckDB connects, which it does by itself: settings that are not PostgreSQL's default are set to ours.
+def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -> list[str]:
+    """Load what DuckDB needs for the catalog; return the options of ATTACH for it."""
+    if not isinstance(url, PostgresUrl):
+        _load(con, "sqlite_scanner")
+        return []
+    _load(con, "postgres_scanner")
+    options = [f"METADATA_SCHEMA {literal(url.schema)}"]
+    if url.password is not None:
+        secret = f"headwater_{alias}_catalog"
+        con.execute(f"CREATE OR REPLACE SECRET {identifier(secret)} (TYPE postgres, PASSWORD {literal(url.password)})")
+        options.append(f"META_SECRET {literal(secret)}")
+    return options
 
-    Without the password, which it gets as a secret: it shows its paths to anyone who asks (`duckdb_databases()`).
+
+def _conninfo(url: PostgresUrl) -> str:
+    """How DuckDB opens its own connection: settings that differ from PostgreSQL's defaults are set to ours.
+
+    Without the password, which DuckDB gets as a secret: it shows its paths to any query (`duckdb_databases()`).
     """
     given = conninfo_to_dict(url.conninfo)
     ours = {"connect_timeout": "10", "application_name": "headwater"} | given
-    with suppress(psycopg.Error):  # then DuckDB cannot connect either, and will say why
+    with suppress(psycopg.Error):  # then DuckDB cannot connect either, and says why
         with psycopg.connect(make_conninfo("", **ours), autocommit=True) as asking:
             prepare(lambda text: asking.execute(text.encode()))
             overridden = [name for (name,) in asking.execute(OVERRIDDEN.encode())]
@@ -100,7 +103,7 @@ def identifier(name: str) -> str:
 
 
 def _load(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    # LOAD of the file itself, not INSTALL: that would copy it into the home folder, where processes race.
+    # LOAD of the file, not INSTALL: that would copy it into the home folder, where processes race.
     con.execute(f"LOAD {literal(str(_extension_file(name)))}")
 
 

@@ -1,4 +1,4 @@
-"""Looking at a lake without changing anything: is it there, is it usable, could it be created?"""
+"""Looking at a lake without changing anything: does it exist, is it usable, could it be created?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from contextlib import closing
 
 from headwater.ducklake.catalog import PostgresCatalog, open_catalog
-from headwater.ducklake.lake import Lake, check_usable
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.opening import check_usable
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3, absolute, check_could_write
@@ -15,7 +16,7 @@ __all__ = ["check_could_open", "find_lake"]
 
 
 def find_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake | None:
-    """The lake at `url` as it is; None if there is none. One that Headwater cannot write to is refused."""
+    """The lake at `url`; None if there is none. A lake that Headwater cannot write to is refused."""
     where, path = parse_lake_url(url), absolute(data_path)
     catalog = open_catalog(where)
     try:
@@ -76,6 +77,6 @@ def _check_schema(url: PostgresUrl) -> None:
         )
         if foreign:
             raise OperatorMustAct(
-                f"role {user!r} may not write the catalog {url}: its table {foreign[0][0]!r}, for one",
+                f"role {user!r} may not write the catalog {url}: for example its table {foreign[0][0]!r}",
                 hint=f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{url.schema}" TO "{user}"',
             )

@@ -15,34 +15,34 @@ __all__ = [
     "Advance",
     "Alteration",
     "ColumnStats",
-    "Commit",
     "DataFile",
     "DeleteFile",
     "Field",
     "FileDeletes",
+    "LakeTable",
     "LiveDeleteFile",
     "LiveFile",
     "NewTable",
+    "PlannedCommit",
     "Position",
-    "Positions",
+    "RowNumbers",
     "Snapshot",
-    "Table",
     "TableChange",
     "TableRef",
     "numbered",
 ]
 
-Positions = npt.NDArray[np.int64]  # row numbers in a data file, from 0
+RowNumbers = npt.NDArray[np.int64]  # row numbers in a data file, from 0
 TableRef = int | TableName  # a table that exists, by its id, or one that the same commit creates, by its name
 
 
-def _nothing() -> Positions:
+def _nothing() -> RowNumbers:
     return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of the whole lake, with the counters the next commit goes on from."""
+    """One version of the whole lake, with the counters from which the next commit continues."""
 
     id: int
     schema_version: int
@@ -52,9 +52,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column. `id` is its Parquet field id, unique in the table for ever; `type` is spelled as DuckLake does.
+    """A column. `id` is its Parquet field id, never reused in the table; `type` is spelled as in DuckLake.
 
-    `initial_default` is what rows of files from before the column show, as `texts.text_of` spells it; None: NULL.
+    `initial_default` is the value that older files show for it, as `texts.text_of` spells it; None: NULL.
     """
 
     id: int
@@ -80,7 +80,7 @@ def numbered(columns: tuple[Field, ...], first: int = 1) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LakeTable:
     """A table of the lake. `path` is absolute and ends in `/`."""
 
     id: int
@@ -107,8 +107,8 @@ class LiveFile:
     """A data file that is part of its table now, with everything that is deleted from it.
 
     `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
-    `mapping_id` is set for files other clients added without field ids; `names` tells by column id what their columns
-    are called inside them.
+    `mapping_id` is set for files that other clients added without field ids; `names` has the names of the columns in
+    such a file, by column id.
     """
 
     id: int
@@ -118,8 +118,8 @@ class LiveFile:
     row_id_start: int | None
     mapping_id: int | None = None
     delete_file: LiveDeleteFile | None = None
-    inlined_positions: Positions = field(default_factory=_nothing)
-    inlined_snapshots: Positions = field(default_factory=_nothing)
+    inlined_positions: RowNumbers = field(default_factory=_nothing)
+    inlined_snapshots: RowNumbers = field(default_factory=_nothing)
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a source table has come in this lake, where it lives here, and the sink's own note on its shape."""
+    """How far a source table has come in this lake, its table here, and the sink's note on its columns (`shape`)."""
 
     table_id: int
     lsn: Lsn
@@ -154,7 +154,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """What a data file says of one column. `min` and `max` are bounds, not always values; None where unknown."""
+    """Statistics of one column of a data file. `min` and `max` are bounds, not always values; None where unknown."""
 
     column_id: int
     size: int
@@ -202,14 +202,14 @@ class DeleteFile:
 class FileDeletes:
     """What a commit does to one live data file: rows deleted in the catalog, or by a delete file, or all of them.
 
-    `seen_delete_file` and `seen_inlined` are the deletes it was planned on: other ones at commit time are a conflict.
-    A `delete_file` takes the place of both. `ended` takes the file out of the table, its last rows with it.
+    `seen_delete_file` and `seen_inlined` are the deletes it was planned on: others at commit time are a conflict.
+    A `delete_file` replaces both. `ended` removes the file from the table, with its last rows.
     """
 
     data_file_id: int
     seen_delete_file: LiveDeleteFile | None
     seen_inlined: int
-    inlined: Positions = field(default_factory=_nothing)
+    inlined: RowNumbers = field(default_factory=_nothing)
     delete_file: DeleteFile | None = None
     ended: bool = False
 
@@ -226,7 +226,7 @@ class NewTable:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A table's columns as they are to be from this snapshot on, in order, and its new name if it gets one.
+    """A table's columns from this snapshot on, in order, and its new name if it gets one.
 
     Columns are known by their ids: a new one (from `Lake.next_column_id` on) is added, a missing one dropped, and one
     with another name, type (see `evolution.promotable`) or nullability is changed.
@@ -248,8 +248,8 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """One snapshot over any number of tables, planned on `base`, and the positions that come true with it.
+class PlannedCommit:
+    """One snapshot over any number of tables, planned on `base`, and the positions that it reaches.
 
     Tables are dropped first, so that new ones may take their names; then columns change; then rows do, and the files
     of `changes` are written under the new columns.
@@ -265,5 +265,5 @@ class Commit:
     extra_info: str | None = None
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
-    forgotten: tuple[int, ...] = ()  # of the source's tables: those that have no position any more
-    attempt: str | None = None  # that wrote the files, from `Lake.begin`
+    forgotten: tuple[int, ...] = ()  # OIDs of source tables whose positions are removed
+    attempt: str | None = None  # the attempt that wrote the files, from `Lake.begin`

@@ -1,4 +1,4 @@
-"""Who may have which name in a lake: DuckDB, which reads it, does not look at case."""
+"""Which names are free in a lake: DuckDB, which reads it, ignores case."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Names:
         self._relations = {_folded(name): name for name in relations}
 
     def take(self, name: TableName) -> None:
-        """Take a name; TableError if it cannot be had."""
+        """Take a name; TableError if it is not free."""
         schema, there = self._schemas.get(name.schema.lower(), name.schema), self._relations.get(_folded(name))
         if schema != name.schema:
             raise TableError(
-                f"schemas {name.schema!r} and {schema!r} differ in case only, which DuckDB cannot hold apart",
+                f"schemas {name.schema!r} and {schema!r} differ in case only, which DuckDB does not distinguish",
                 hint="put the tables of one of them into another schema with `as:`",
             )
         if there == name:
@@ -32,7 +32,7 @@ class Names:
             )
         if there is not None:
             raise TableError(
-                f"tables {str(name)!r} and {str(there)!r} differ in case only, which DuckDB cannot hold apart",
+                f"tables {str(name)!r} and {str(there)!r} differ in case only, which DuckDB does not distinguish",
                 hint="give one of them another name in the lake with `as:`",
             )
         self._schemas[schema.lower()] = schema

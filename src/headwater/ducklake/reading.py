@@ -1,4 +1,4 @@
-"""Questions to a lake's catalog. Each takes a few queries, however many tables and files there are."""
+"""Queries on a lake's catalog: a few for each question, however many tables and files there are."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Field, LiveDeleteFile, LiveFile, Position, Positions, Snapshot, Table
-from headwater.lake.counts import Counts
+from headwater.ducklake.model import Field, LakeTable, LiveDeleteFile, LiveFile, RowNumbers, Snapshot
 
 __all__ = [
     "first_schema",
@@ -20,7 +19,6 @@ __all__ = [
     "live_tables",
     "newest_snapshot",
     "next_column_id",
-    "positions",
     "relations",
     "schema_path",
     "schemas",
@@ -48,17 +46,8 @@ def first_schema(tx: Transaction) -> str:
     return str(uuid)
 
 
-def positions(tx: Transaction, source: str) -> dict[int, Position]:
-    found = tx.rows(
-        "SELECT source_oid, table_id, lsn, shape, copied, inserted, updated, deleted, quarantined"
-        " FROM headwater_position WHERE source = %s",
-        source,
-    )
-    return {oid: Position(table_id, Lsn(lsn), shape, Counts(*counts)) for oid, table_id, lsn, shape, *counts in found}
-
-
 def next_column_id(tx: Transaction, table_id: int) -> int:
-    """One more than any column id the table ever had; rows of columns that are gone stay in the catalog."""
+    """One more than any column id that the table ever had; rows of dropped columns stay in the catalog."""
     ((highest,),) = tx.rows("SELECT max(column_id) FROM ducklake_column WHERE table_id = %s", table_id)
     return int(highest or 0) + 1
 
@@ -76,7 +65,7 @@ def schemas(tx: Transaction) -> list[str]:
 
 
 def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
-    """Every table and view by name, with the table's id, None of a view, and the snapshot it is so called since."""
+    """Every table and view by name, with the table's id (None for a view) and the snapshot that gave it this name."""
     return [
         (TableName(schema, name), id_, since)
         for schema, name, id_, since in tx.rows(
@@ -90,7 +79,9 @@ def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
     ]
 
 
-def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | None = None) -> dict[TableName, Table]:
+def live_tables(
+    tx: Transaction, data_path: str, names: Collection[TableName] | None = None
+) -> dict[TableName, LakeTable]:
     """The tables of the newest snapshot that have these names (all, if none are given)."""
     wanted = None if names is None else {name.name for name in names}
     found = [
@@ -115,7 +106,7 @@ def live_tables(tx: Transaction, data_path: str, names: Collection[TableName] | 
     tables = {}
     for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
         path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
-        table = Table(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
+        table = LakeTable(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
         tables[TableName(schema, name)] = table
     return tables if names is None else {name: tables[name] for name in names if name in tables}
 
@@ -208,7 +199,7 @@ def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
 
 
 def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, str]]:
-    """By mapping: what a file without field ids calls a column."""
+    """By mapping: the names of columns in files without field ids."""
     found: dict[int | None, dict[int, str]] = defaultdict(dict)
     if mappings:
         for mapping_id, column_id, name in tx.rows(
@@ -249,9 +240,9 @@ def _with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> list[s
 
 def _inlined_deletes(
     tx: Transaction, table_ids: Collection[int], snapshot: int
-) -> dict[int, tuple[Positions, Positions]]:
+) -> dict[int, tuple[RowNumbers, RowNumbers]]:
     selects = [
-        # Rows of files that are gone may stay behind in these tables; file ids are never used again.
+        # Rows of deleted files may stay in these tables; file ids are never reused.
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
         for name in _with_inlined_deletes(tx, table_ids)
     ]
@@ -271,7 +262,7 @@ def inlined_delete_counts(tx: Transaction, table_ids: Collection[int]) -> dict[i
 
 
 def tables_with_inlined_rows(tx: Transaction, table_ids: Collection[int]) -> set[int]:
-    """Tables that other clients have put rows of into the catalog itself, where Headwater does not look."""
+    """Tables with rows that other clients put into the catalog, where Headwater does not look."""
     registered = tx.rows(
         "SELECT table_id, table_name FROM ducklake_inlined_data_tables WHERE table_id {among}", tx.ids(table_ids)
     )

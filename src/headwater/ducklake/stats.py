@@ -1,6 +1,6 @@
-"""Column statistics of a data file, in DuckLake's text, and what can be told from them.
+"""Column statistics of a data file, in DuckLake's text, and the comparison of keys with them.
 
-DuckDB skips a file whose bounds exclude what it looks for, so a bound may be loose or absent, but never too tight.
+DuckDB skips a file whose bounds exclude what it looks for, so a bound may be loose or missing, but never too tight.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from headwater.ducklake.texts import text_of
 
 __all__ = ["Leaf", "StatsCollector", "column_stats", "overlaps"]
 
-_LONGEST = 256  # bytes of a text bound; a longer lower bound is cut, a longer upper bound left out
+_LONGEST = 256  # bytes of a text bound; a longer lower bound is truncated, a longer upper bound left out
 _PLAIN = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXT = ("varchar", "json", "uuid", "blob")
 _TIMES = ("date", "time", "timestamp", "timestamptz")
 
 
 class Leaf(NamedTuple):
-    """What a file's footer tells of one column of plain values: its compressed bytes, and its values with NULLs."""
+    """One leaf column in a file's footer: its compressed bytes, and the number of its values with NULLs."""
 
     size: int
     slots: int
 
 
 class StatsCollector:
-    """Statistics of a file while it is written, batch by batch: of plain columns and of what is inside lists.
+    """Statistics of a file while it is written, batch by batch: of plain columns and of the elements of lists.
 
-    Structs and maps get none: that is always safe.
+    Structs and maps get none, which is always safe.
     """
 
     def __init__(self, fields: Iterable[Field]) -> None:
@@ -53,7 +53,7 @@ class StatsCollector:
 
 
 def _leaf(field: Field) -> tuple[str, Field]:
-    """The plain values of a column, which are inside it if it is a list, and their path in a Parquet file."""
+    """The leaf column of a column (of a list: its elements) and its path in a Parquet file."""
     path = field.name
     while field.type == "list":
         (field,) = field.children
@@ -133,7 +133,7 @@ def _upper(value: Any, type_: str) -> str | None:
 
 
 def overlaps(bounds: tuple[str | None, str | None], type_: str, keys: tuple[str | None, str | None]) -> bool:
-    """Whether a file with these bounds may hold one of the keys; both as `column_stats` tells them. True if unsure."""
+    """Whether a file with these bounds may hold one of the keys; both as `column_stats` spells them. True if unsure."""
     low, high = (_comparable(text, type_) for text in bounds)
     first, last = (_comparable(text, type_) for text in keys)
     below = high is not None and first is not None and high < first

@@ -1,4 +1,4 @@
-"""Values in DuckLake's text, as its catalog keeps bounds and defaults: written and read without DuckDB."""
+"""Values in DuckLake's text, in which its catalog keeps bounds and defaults: written and read without DuckDB."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def value_of(text: str, type_: str, arrow: pa.DataType) -> pa.Scalar:
         return _parsed(text, type_, arrow)
     except (ValueError, InvalidOperation, OverflowError, pa.ArrowException) as error:
         raise TableError(
-            f"the lake has the default {text!r} for a column of type {type_!r}, which is none",
-            hint="drop that column in the lake: what mirrors the source comes back with a new copy",
+            f"the lake has the default {text!r} for a column of type {type_!r}, which is not a value of that type",
+            hint="drop that column in the lake: if it mirrors a source column, a new copy brings it back",
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,9 +23,9 @@ __all__ = [
     "ROW_ID_FIELD",
     "SNAPSHOT_ID",
     "SNAPSHOT_ID_FIELD",
+    "TableFolder",
     "arrow_type",
     "field_with_id",
-    "file_name",
     "footer_size",
     "parquet_schema",
     "plain_type",
@@ -61,17 +62,12 @@ _TYPES = {
 }
 
 
-def file_name(attempt: str, kind: str = "") -> str:
-    """A name for a new file, from which `attempts` knows whose it is."""
-    return f"headwater-{attempt or uuid.uuid4().hex}-{uuid.uuid4().hex}{kind}.parquet"
-
-
 def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
     return pa.field(name, type_, nullable, {b"PARQUET:field_id": str(id_).encode()})
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """The Arrow type DuckLake's type is written from, field ids of nested columns included."""
+    """The Arrow type from which DuckLake's type is written, with the field ids of nested columns."""
     children = [field_with_id(child.name, arrow_type(child), child.id) for child in field.children]
     match field.type:
         case "list":
@@ -85,7 +81,7 @@ def arrow_type(field: Field) -> pa.DataType:
     if field.type not in _TYPES:
         raise TableError(
             f"column {field.name!r} has the type {field.type!r}, which Headwater does not write",
-            hint="another client added it: drop the column in the lake, or keep it in a table of its own",
+            hint="another client added it: drop the column in the lake, or keep it in a separate table",
         )
     return _TYPES[field.type]
 
@@ -104,26 +100,36 @@ def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False) -> 
     return pa.schema(columns)
 
 
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """Where new files of a table go, and the attempt whose name they carry. `path` is absolute and ends in `/`."""
+
+    files: fs.FileSystem
+    path: str
+    attempt: str = ""
+
+    def new_name(self, kind: str = "") -> str:
+        """A name for a new file, by which `attempts` knows whose it is."""
+        return f"headwater-{self.attempt or uuid.uuid4().hex}-{uuid.uuid4().hex}{kind}.parquet"
+
+
 def write_data_file(
-    files: fs.FileSystem,
-    table_path: str,
-    batches: pa.Table | Iterable[pa.RecordBatch],
+    where: TableFolder,
+    batches: Iterable[pa.RecordBatch] | pa.Table,
     fields: Sequence[Field],
     *,
     with_row_ids: bool = False,
-    attempt: str = "",
 ) -> DataFile:
     """Write rows into a new file in the table's folder; columns are taken by name and cast to `parquet_schema`.
 
     New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
     row gets its id at the commit, from its place in the file.
     """
-    name = file_name(attempt)
-    where = folder(files, table_path) + name
+    name = where.new_name()
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
     rows = 0
-    with durable(files, where) as sink:  # the catalog will say that it is there
+    with durable(where.files, folder(where.files, where.path) + name) as sink:  # the catalog will refer to it
         with pq.ParquetWriter(
             sink, schema, compression="snappy", use_dictionary=_repeating(schema), store_schema=False
         ) as writer:
@@ -140,7 +146,7 @@ def write_data_file(
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
-    """Columns worth a dictionary. For the others trying one took half of the writing time and made larger files."""
+    """Columns that get a dictionary. For others, trying one took half of the writing time and made files larger."""
     return [name for field in schema for name in _texts(field.name, field.type)]
 
 
@@ -151,14 +157,14 @@ def _texts(path: str, type_: pa.DataType) -> list[str]:
 
 
 def footer_size(footer: pq.FileMetaData) -> int:
-    """The length of the footer in its file. A writer's own metadata says 0, which makes files unreadable."""
+    """The length of the footer in its file. The writer's metadata says 0, which makes files unreadable."""
     copy = pa.BufferOutputStream()
     footer.write_metadata_file(copy)
     return len(copy.getvalue()) - 12  # two magic words and the length itself
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, Leaf]:
-    """What the footer tells of every column, by its path."""
+    """The leaf columns in the footer, by their paths."""
     leaves: dict[str, Leaf] = {}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)

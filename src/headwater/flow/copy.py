@@ -32,6 +32,8 @@ from headwater.source.relations import described, row_filter
 from headwater.source.replaced import table_names
 from headwater.spark import collected, on_tasks, surviving
 from headwater.state import TableRow
+from headwater.state.transitions import Copied as CopiedTo
+from headwater.state.transitions import CopyBegun
 from headwater.values.types import lake_type
 
 __all__ = ["copy"]
@@ -127,7 +129,7 @@ def _waiting(m: Mirroring) -> list[TableRow]:
 
 def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
     m.state.note_counts(m.group, {row.oid: there.counts})
-    m.state.set_state(m.group, row.oid, "CATCHUP", position=there.position, copy_lsn=there.position)
+    m.state.record(m.group, row.oid, CopiedTo(there.position))
     m.state.rename_table(m.group, row.oid, lake=there.name)
 
 
@@ -162,7 +164,7 @@ def _plan(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> _Plan:
             mirrors[row.oid] = mirror
             ranges += [RangeOfTable(relation, part, tuple(kinds.values()), where, history) for part in parts]
             known = [part.rows for part in parts if part.rows is not None]
-            m.state.set_state(m.group, row.oid, "SNAPSHOT")
+            m.state.record(m.group, row.oid, CopyBegun())
             m.state.record_progress(m.group, row.oid, 0, sum(known) if known else None)
     return _Plan(mirrors, ranges, moved)
 

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import Scratch
-from headwater.state import State, TableRow, TableState
+from headwater.state import State, TableRow
+from headwater.state.transitions import Failed, Retried
 
 __all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
 
@@ -43,9 +44,7 @@ class Mirroring:
 def fail(m: Mirroring, row: TableRow, error: str) -> None:
     """One table's trouble stays its own: it waits, longer each time, and the others go on."""
     wait = min(RETRY_FIRST * 2 ** min(row.failures, 10), RETRY_LONGEST)
-    m.state.set_state(
-        m.group, row.oid, "ERRORED", error=error, failures=row.failures + 1, retry_at=datetime.now(UTC) + wait
-    )
+    m.state.record(m.group, row.oid, Failed(error, datetime.now(UTC) + wait))
     logger.error("table %s: %s", row.source, error, extra={"table": str(row.source), "retry_in": wait.total_seconds()})
 
 
@@ -71,8 +70,7 @@ def try_again(state: State, group: str, due: datetime | None = None) -> None:
     for row in state.tables(group):
         waits = due is not None and (row.retry_at is None or row.retry_at > due)
         if row.state == "ERRORED" and not row.stopped and not waits:
-            again: TableState = "PENDING" if row.position is None else "CATCHUP"
-            state.set_state(group, row.oid, again, failures=row.failures)
+            state.record(group, row.oid, Retried())
 
 
 def tidy(m: Mirroring) -> None:

@@ -11,6 +11,7 @@ from headwater.flow.tables import Tables
 from headwater.lake.counts import Counts
 from headwater.merge import Failures
 from headwater.state.succession import dropped_error
+from headwater.state.transitions import CaughtUp, Stopped
 
 __all__ = ["Delivered", "record"]
 
@@ -54,8 +55,8 @@ def _move_on(m: Mirroring, tables: Tables, done: Delivered, failed: Failures) ->
         if row.oid in failed:
             continue
         if row.dropped_lsn is not None and row.dropped_lsn <= done.position:
-            m.state.set_state(m.group, row.oid, "ERRORED", error=str(dropped_error(row, row.dropped_lsn)))
+            m.state.record(m.group, row.oid, Stopped(str(dropped_error(row, row.dropped_lsn))))
             continue
         level = not tables.behind or row.oid not in tables.taking_part or done.upto.get(row.oid) == tables.upto
         if row.state == "CATCHUP" and level and (row.copy_lsn or end) <= end:
-            m.state.set_state(m.group, row.oid, "STREAMING")
+            m.state.record(m.group, row.oid, CaughtUp())

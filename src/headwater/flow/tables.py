@@ -10,10 +10,10 @@ from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring
 from headwater.flow.versions import TableChanges, next_key_change, table_changes
 from headwater.lake.sink import Plan, Standing
-from headwater.log import Batch as LogBatch
-from headwater.log import Part
+from headwater.log import LogSlice, Part
 from headwater.merge import Failure, Failures, Segment, StagedChanges
 from headwater.state import TableRow
+from headwater.state.transitions import Repositioned
 
 __all__ = ["Staged", "Tables", "chosen", "staged"]
 
@@ -55,7 +55,7 @@ def chosen(m: Mirroring, plan: Plan) -> Tables:
 def _believe(m: Mirroring, row: TableRow, standing: Standing) -> None:
     """The lake's word is the truth: a crash may have kept it from the state."""
     if row.position != standing.position:
-        m.state.set_state(m.group, row.oid, row.state, position=standing.position, failures=row.failures)
+        m.state.record(m.group, row.oid, Repositioned(standing.position))
         m.state.note_counts(m.group, {row.oid: standing.counts})
     if row.lake != standing.name:
         source = standing.name if row.options.followed_name else None
@@ -98,7 +98,7 @@ def staged(m: Mirroring, tables: Tables) -> Staged:
     return Staged(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()))
 
 
-def _parts(m: Mirroring, batch: LogBatch, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:
+def _parts(m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:
     """The parts of the segments that hold something new for a table."""
     relations = m.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
     found = [(relations[part.relation_id], part) for segment in batch.segments for part in segment.parts]

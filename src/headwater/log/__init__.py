@@ -2,6 +2,7 @@
 
 from headwater.log.folder import place
 from headwater.log.segment import SCHEMA, Part
-from headwater.log.store import Batch, Log, SegmentRef
+from headwater.log.slices import LogSlice, SegmentRef
+from headwater.log.store import Log
 
-__all__ = ["SCHEMA", "Batch", "Log", "Part", "SegmentRef", "place"]
+__all__ = ["SCHEMA", "Log", "LogSlice", "Part", "SegmentRef", "place"]

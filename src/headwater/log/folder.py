@@ -1,4 +1,4 @@
-"""Where a group's segment files lie: a local folder or an `s3://` prefix. A file is durable before it is registered."""
+"""The files of a group's segments, in a local folder or under an `s3://` prefix. A file is durable when written."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MANY = 20
 
 
 def place(source_id: str, group: str) -> str:
-    """Below a log's folders, where a group of a source has its own: others may use the same log and the same name."""
+    """A group's subfolder of a log: other sources may use the same log, with a group of the same name."""
     source = re.sub(r"[^A-Za-z0-9_-]", lambda odd: f"~{ord(odd[0]):x}~", source_id.replace("/", "-", 1))
     return f"{source}/{group}"
 
 
 class Folder:
-    """The files of one group. Names are relative to it."""
+    """The files of one group, by their names in its folder."""
 
     def __init__(self, root: str, place: str) -> None:
         remote = root.startswith("s3://")
@@ -64,7 +64,7 @@ class Folder:
     @contextmanager
     def _written(self, name: str) -> Iterator[None]:
         try:
-            if self._local:  # each time: it may have been deleted under us
+            if self._local:  # every time: it may have been deleted meanwhile
                 make_folder(self._path)
             yield
         except (PermissionError, NotADirectoryError, FileExistsError) as exc:
@@ -83,8 +83,8 @@ class Folder:
             return pq.read_table(f"{self._path}/{name}", columns=columns, filesystem=self._system)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of the files that are not there."""
-        if len(names) > _MANY:  # a listing tells of a thousand files at a time
+        """Which of these files do not exist."""
+        if len(names) > _MANY:  # a listing returns a thousand files at a time
             listed = set(self.names())
             names = [name for name in names if name not in listed]
         with self._reached():
@@ -92,7 +92,7 @@ class Folder:
         return [name for name, info in zip(names, found, strict=True) if info.type == fs.FileType.NotFound]
 
     def names(self, older_than: timedelta | None = None) -> Iterator[str]:
-        """Segment files; only those last written longer ago than that."""
+        """The names of segment files; with `older_than`, only of those last written longer ago than that."""
         with self._reached():
             infos = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         for info in infos:
@@ -107,11 +107,11 @@ class Folder:
                 self._system.delete_file(f"{self._path}/{name}")
 
     def remove(self) -> int:
-        """Delete everything in it, and the folder; return how many segments there were."""
+        """Delete the folder with everything in it; return how many segments there were."""
         names = list(self.names())
         self.delete([*names, _ID])
         if self._local:
-            with suppress(OSError):  # it is not there, or others keep something of theirs in it
+            with suppress(OSError):  # it does not exist, or holds files of others
                 os.rmdir(self._path)
         return len(names)
 

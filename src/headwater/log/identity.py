@@ -1,17 +1,17 @@
-"""Whose log a folder is: an id file in it, made with it, and the state's record of which id is the group's."""
+"""Whose log a folder is: the folder has a file with its id, and the state records which id is the group's."""
 
 from __future__ import annotations
 
 from headwater.errors import OperatorMustAct
-from headwater.state import Recorded
+from headwater.state import Location
 
 __all__ = ["strange_log"]
 
 
-def strange_log(group: str, root: str, found: str | None, recorded: Recorded | None) -> OperatorMustAct | None:
+def strange_log(group: str, root: str, found: str | None, recorded: Location | None) -> OperatorMustAct | None:
     """Why the folder, whose id was `found`, cannot be the group's log; None if it can.
 
-    A folder without an id at the recorded place was deleted, and may be filled again; anywhere else it is another one.
+    A folder without an id at the recorded place was deleted and may be used again; anywhere else it is another folder.
     """
     if recorded is None or found == recorded.id or (found is None and root == recorded.place):
         return None

@@ -1,4 +1,4 @@
-"""The index of the log in PostgreSQL: which segments there are, what each holds, and how far the log is complete."""
+"""The index of the log in PostgreSQL: the segments, what each holds, and up to where the log is complete."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PAGE = 500  # segments asked for at a time
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment file that is on disk and not registered."""
+    """A segment file that is written and not yet registered."""
 
     name: str
     first_lsn: Lsn
     last_lsn: Lsn
     rows: int
     bytes: int
-    first_commit: datetime  # by the source's clock, as the next
+    first_commit: datetime  # by the source's clock, like the next
     last_commit: datetime
     parts: tuple[Part, ...]
-    streamed: Committed | None = None  # its commit, if its rows do not know
+    streamed: Committed | None = None  # its commit, if its rows do not have it
     aborted: frozenset[int] = frozenset()
 
 
@@ -69,8 +69,8 @@ class Index:
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn, check: Callable[[], None]) -> None:
         """Make the files part of the log, which grows from `after` to `upto`, in one transaction.
 
-        `upto` is also noted as confirmed: the slot is told next. Tried once: when Unreachable, ask `bounds`.
-        `check` is called while nobody else can register or sweep.
+        `upto` is also noted as confirmed: it is sent to the slot next. Tried once: after Unreachable, ask `bounds`.
+        `check` is called while no other process can register or sweep.
         """
         with self._state.transaction() as connection:
             moved = connection.execute(
@@ -126,7 +126,7 @@ class Index:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing is registered meanwhile."""
+        """Within the block, nothing is registered."""
         with self._state.transaction() as connection:
             connection.execute("SELECT FROM headwater.groups WHERE name = %s FOR UPDATE", (self._group,))
             yield
@@ -155,7 +155,7 @@ class Index:
         return {key: tuple(Part(*row[1:]) for row in group) for key, group in groupby(rows, lambda row: int(row[0]))}
 
     def truncations(self, oid: int, since: Lsn) -> list[tuple[str, list[int]]]:
-        """Files that tell of a TRUNCATE of the table, perhaps one since then, and the versions it has in them."""
+        """Files that hold a TRUNCATE of the table at `since` or later, perhaps, and its versions in them."""
         rows = self._state.query(
             "SELECT s.path, array_agg(r.id) FROM headwater.segments s JOIN headwater.segment_parts p"
             " ON p.segment_id = s.id JOIN headwater.relations r ON r.id = p.relation_id"

@@ -1,11 +1,11 @@
-"""A segment: raw changes in one Parquet file, a row group never mixing two relations. No IO but the stream it gets.
+"""A segment: raw changes in one Parquet file, where a row group never mixes two relations. No IO but on a given stream.
 
-A transaction that was streamed while in progress has segments of its own, and their rows know neither its commit nor
-which of its subtransactions were rolled back later. Their `commit_lsn` is 0 and `commit_ts` 1970; `xid` is that of the
-subtransaction; `seq` counts over the whole transaction, and may skip. The index knows the rest: who reads such a file
-(its `SegmentRef.commit` is not None) leaves out the rows whose `xid` is in `SegmentRef.aborted`, and puts that
-commit in the place of the others' own. It may also hold row groups of a relation that no part names: their rows are all
-aborted. In other files `xid` is that of the transaction as a whole.
+A transaction that was streamed while in progress has separate segments, whose rows have neither its commit nor a mark
+for subtransactions that were rolled back later. Their `commit_lsn` is 0 and `commit_ts` 1970; `xid` is that of the
+subtransaction; `seq` counts over the whole transaction, with gaps. The index has the rest: a reader of such a file (its
+`SegmentRef.commit` is not None) leaves out the rows whose `xid` is in `SegmentRef.aborted`, and gives the others that
+commit. The file may also hold row groups of a relation that no part names: all their rows are aborted. In other files
+`xid` is that of the top-level transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ __all__ = ["SCHEMA", "Part", "clustered", "living", "parts", "renamed", "write"]
 
 SCHEMA = pa.schema(
     [
-        pa.field("commit_lsn", pa.int64(), nullable=False),  # signed, for Spark's sake: no WAL gets to 2**63
+        pa.field(
+            "commit_lsn", pa.int64(), nullable=False
+        ),  # signed, because Spark has no unsigned type; no WAL reaches 2**63
         pa.field("seq", pa.int64(), nullable=False),  # ascending within the transaction
         pa.field("xid", pa.int64(), nullable=False),
         pa.field("commit_ts", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -41,7 +43,7 @@ _OPS = "DIUT"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a segment holds of one relation version: rows, their messages' bytes, operations (`DIU`), which commits."""
+    """What a segment holds of one relation version: rows, bytes of their messages, operations (`DIU`), and commits."""
 
     relation_id: int
     rows: int
@@ -52,7 +54,7 @@ class Part:
 
 
 def clustered(columns: Mapping[str, pa.Array]) -> pa.Table:
-    """The rows in the order of a segment: by relation, and within it as they came."""
+    """The rows in the order of a segment: by relation, then in their original order."""
     table = pa.Table.from_pydict(dict(columns), schema=SCHEMA)
     codes = columns[
         "relation"
@@ -69,8 +71,9 @@ def parts(table: pa.Table) -> tuple[Part, ...]:
 
 
 def living(parts: tuple[Part, ...], table: pa.Table, xids: npt.NDArray[np.int64]) -> tuple[tuple[Part, ...], list[int]]:
-    """What a file holds without the rows of these subtransactions, and which of them it holds; of `table`, the file's
-    columns `relation` and `xid`.
+    """What a file holds besides the rows of these subtransactions, and which of them have rows in it.
+
+    `table` has the file's columns `relation` and `xid`.
     """
     relation, xid = table["relation"].to_numpy(), table["xid"].to_numpy()
     gone = np.isin(xid, xids)

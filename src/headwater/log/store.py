@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
@@ -19,42 +19,14 @@ from headwater.log import segment
 from headwater.log.folder import Folder, place
 from headwater.log.identity import strange_log
 from headwater.log.index import Index, Indexed, Written
-from headwater.log.segment import Part
-from headwater.log.shapes import Seen, Shapes
-from headwater.state import Recorded, State
+from headwater.log.slices import LogSlice, segment_ref
+from headwater.log.versions import Evidence, Versions
+from headwater.state import Location, State
 
-__all__ = ["Batch", "Log", "SegmentRef"]
+__all__ = ["Log"]
 
 _MENDS = "start `headwater run`: it copies the tables that need them again"
 _YOUNG = timedelta(hours=24)  # an unregistered file may be part of a transaction that is still being read
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRef:
-    """A segment to read. `path` is absolute, or a URI; a reader takes only rows with commit_lsn < the batch's upto.
-
-    With a `commit` it is part of one transaction that was streamed: all rows have this commit, and those whose xid is
-    in `aborted` do not count (see segment.py). `rows` and the parts' counts are without them, `ops` may be with them.
-    """
-
-    id: int
-    path: str
-    first_lsn: Lsn
-    last_lsn: Lsn
-    end_lsn: Lsn
-    rows: int
-    bytes: int
-    parts: tuple[Part, ...]
-    commit: Committed | None = None
-    aborted: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """All there is between the position asked for and `upto`."""
-
-    segments: tuple[SegmentRef, ...]
-    upto: Lsn
 
 
 class Log:
@@ -65,7 +37,7 @@ class Log:
         self.group = group
         self._root = root
         self._index = Index(self._state, group)
-        self._shapes = Shapes(self._state, group)
+        self._versions = Versions(self._state, group)
 
     @cached_property
     def _folder(self) -> Folder:
@@ -78,42 +50,44 @@ class Log:
         self._state.record_log(self.group, self._claimed)
 
     def strange(self) -> OperatorMustAct | None:
-        """Why the folder cannot be the group's log, if it cannot."""
+        """Why the folder cannot be the group's log; None if it can."""
         row = self._state.group(self.group)
         return strange_log(self.group, self._folder.root, self._folder.id(), row.log if row else None)
 
     def missing(self) -> list[str]:
         """Registered segments whose files are gone."""
-        return self._folder.missing(sorted(self._index.names()))  # a file is there before it is registered
+        return self._folder.missing(
+            sorted(self._index.names())
+        )  # first the index: a file exists before it is registered
 
     def changed(self, names: Collection[str]) -> list[tuple[int, Lsn, Lsn]]:
         """The tables with changes in these segments: OID, the last of these commits, and the end of its segment."""
         return self._index.changed(names)
 
     def lose(self, names: Collection[str]) -> None:
-        """Go on without segments whose files are gone: whoever needs them is to be copied again."""
+        """Go on without segments whose files are gone: tables that need them must be copied again."""
         self._index.lose(names)
 
     def remove(self) -> int:
-        """Delete the folder and all that is in it; return how many segments there were."""
+        """Delete the folder with everything in it; return how many segments there were."""
         return self._folder.remove()
 
     def sweep(self) -> int:
         """Delete every file that is not registered; only for the one writer, before it stages anything."""
-        with self._index.still():  # a writer that we took the place of registers before us, or finds its file gone
+        with self._index.still():  # a writer that we have replaced registers before us, or finds its file gone
             orphans = set(self._folder.names()) - self._index.names()
             self._folder.delete(orphans)
         return len(orphans)
 
     def stage(self, columns: Mapping[str, pa.Array]) -> Written:
-        """Write changes, in commit order, to a new segment file. It is not part of the log before `register`.
+        """Write changes, in commit order, to a new segment file. It joins the log with `register`.
 
-        Changes of a transaction in progress have commit_lsn 0; `settle` comes between.
+        Changes of a transaction in progress have commit_lsn 0, and need `settle` before that.
         """
         table = segment.clustered(columns)
         lsns = pc.min_max(columns["commit_lsn"])
         first, last = Lsn(lsns["min"].as_py()), Lsn(lsns["max"].as_py())
-        # Bytes as a reader will hold them, not as the disk does: readers are sized by it.
+        # Bytes in memory, not on disk: a reader's memory is planned by them.
         name = self._write(table, first)
         times = pc.min_max(columns["commit_ts"])
         commits = times["min"].as_py(), times["max"].as_py()
@@ -137,7 +111,7 @@ class Log:
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn) -> None:
         """Append staged files: the log was complete up to `after` and is now complete up to `upto`.
 
-        Tried once. After Unreachable, `end` tells whether it was done.
+        Tried once. After Unreachable, `end` shows whether it was done.
         """
         names = [each.name for each in written]
         self._index.register(written, after, upto, lambda: self._check_there(names))
@@ -147,8 +121,8 @@ class Log:
         self._folder.delete(each.name for each in written)
 
     def forget(self) -> None:
-        """Give up what was staged and not registered: its files are orphans from now on."""
-        self._shapes.forget()
+        """Give up what was staged and not registered: its files are now orphans."""
+        self._versions.forget()
 
     def relation(
         self,
@@ -159,41 +133,41 @@ class Log:
         *,
         defined: bool = False,
     ) -> Relation:
-        """The relation with its version id, as it follows on `before` in a transaction that commits at `lsn`.
+        """The relation with its version id, as it follows `before` in a transaction that commits at `lsn`.
 
-        With an id of `reserve` it is a new version in any case. `defined`: it counts also without a row.
+        With an id from `reserve` it is always a new version. `defined`: the version counts even without rows.
         """
-        seen: Seen = "ddl" if defined else "rows"
+        evidence: Evidence = "ddl" if defined else "rows"
         if id is not None:
-            return self._shapes.add(replace(relation, id=id), lsn, seen)
-        return self._shapes.version(relation, lsn, before, seen)
+            return self._versions.add(replace(relation, id=id), lsn, evidence)
+        return self._versions.version(relation, lsn, before, evidence)
 
     def distrust(self) -> None:
-        """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
+        """Event triggers have not reported everything: until they are checked again, the catalog is read."""
         self._state.note_ddl(self.group, None)
 
     def reserve(self) -> int:
         """An id for a relation version that is to come."""
-        return self._shapes.reserve()
+        return self._versions.reserve()
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
-        """The newest version of a table, and since when; with `upto`, before the transaction that commits there."""
-        return self._shapes.newest(oid, upto)
+        """The newest version of a table, and its first LSN; with `upto`, before the transaction that commits there."""
+        return self._versions.newest(oid, upto)
 
-    def add_shape(self, relation: Relation) -> Relation:
-        """A table's shape as the catalog has it, known from the log's end on; a new version if it is one."""
-        return self._shapes.look(relation)
+    def add_from_catalog(self, relation: Relation) -> Relation:
+        """A table as the catalog shows it, valid from the log's end on: a new version if it differs from the newest."""
+        return self._versions.from_catalog(relation)
 
     def defined(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
         """The newest version of each table that counts without a row, and where, with after <= lsn < before."""
-        return self._shapes.defined(oids, after, before)
+        return self._versions.defined(oids, after, before)
 
     def generations(self, positions: Mapping[int, Lsn]) -> dict[int, int]:
-        """The generation that each table has at a position of its own; 0 of one that is not known there."""
-        return self._shapes.generations(positions)
+        """The generation of each table at the position given for it; 0 if the table is not known there."""
+        return self._versions.generations(positions)
 
     def truncated(self, oid: int, since: Lsn) -> set[int]:
-        """The transactions (where it is known, subtransactions) that truncated the table since then, and maybe earlier.
+        """The transactions (subtransactions, where known) that truncated the table since then, and maybe earlier ones.
 
         A TRUNCATE whose segment is gone is not among them.
         """
@@ -207,28 +181,30 @@ class Log:
         return xids
 
     def begin(self) -> Lsn:
-        """The position at which the log begins: what was committed before it is not to be had."""
+        """The position at which the log begins: changes committed before it are not in it."""
         return self._index.bounds()[0]
 
     def end(self) -> Lsn:
         """The position up to which the log is complete; 0/0 before anything was captured."""
         return self._index.bounds()[1]
 
-    def read(self, after: Lsn, upto: Lsn | None = None, max_rows: int | None = None) -> Batch:
-        """What was committed from `after` on, whole transactions, at most up to `upto`, about `max_rows` of them.
+    def read(self, after: Lsn, upto: Lsn | None = None, max_rows: int | None = None) -> LogSlice:
+        """Whole transactions committed from `after` on, at most up to `upto`, about `max_rows` rows of them.
 
-        At least one transaction when there is one, however large. LogGap if some of it is gone.
+        At least one transaction if there is one, however large. LogGap if some of it is gone.
         """
-        begin, end = self._index.bounds()  # before the segments: what is registered meanwhile waits for the next read
+        begin, end = self._index.bounds()  # before the segments: what is registered from now on waits for the next read
         if after < begin:
             raise LogGap(f"the log of group {self.group!r} begins at {begin}, {after} was asked for", hint=_MENDS)
         limit = end if upto is None else min(end, upto)
         if limit <= after:
-            return Batch((), after)
+            return LogSlice((), after)
         found: list[Indexed] = []
         rows = 0
         for each in self._index.segments(after, limit):
-            whole = not found or each.end_lsn != found[-1].end_lsn  # what was registered together is delivered together
+            whole = (
+                not found or each.end_lsn != found[-1].end_lsn
+            )  # segments registered together are delivered together
             if max_rows is not None and found and whole and rows + each.rows > max_rows:
                 limit = min(limit, found[-1].end_lsn)
                 break
@@ -237,16 +213,17 @@ class Log:
         if gone := self._folder.missing([each.name for each in found]):
             raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
-        return Batch(tuple(self._ref(each, parts.get(each.id, ())) for each in found), limit)
+        refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
+        return LogSlice(tuple(refs), limit)
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
-        return self._shapes.by_id(ids)
+        return self._versions.by_id(ids)
 
     def orphans(self, older_than: timedelta = _YOUNG) -> list[str]:
         """Files that were never registered, or whose segment was trimmed."""
         names = list(self._folder.names(older_than))
-        registered = self._index.names() if names else set()  # after the listing: a file just registered is no orphan
+        registered = self._index.names() if names else set()  # after the listing: a file registered since is no orphan
         return [self._folder.uri_of(name) for name in names if name not in registered]
 
     def collect_orphans(self, older_than: timedelta = _YOUNG) -> int:
@@ -256,22 +233,22 @@ class Log:
         return len(orphans)
 
     def trim(self, before: Lsn, retention: timedelta = timedelta(0)) -> int:
-        """Delete segments every reader has passed (their end is at or below `before`) once they are old enough."""
+        """Delete segments that every reader has passed (they end at or below `before`) and that are old enough."""
         names = self._index.trim(before, retention)
-        self._folder.delete(names)  # after the index: a crash between leaves an orphan, not a hole
+        self._folder.delete(names)  # after the index: a crash in between leaves an orphan, not a gap
         return len(names)
 
-    def _claimed(self, recorded: Recorded | None) -> Recorded:
+    def _claimed(self, recorded: Location | None) -> Location:
         found = self._folder.id()
         if problem := strange_log(self.group, self._folder.root, found, recorded):
             raise problem
         if found is None or recorded is None:
             found = uuid.uuid4().hex
             self._folder.identify(found)
-        return Recorded(self._folder.root, found)
+        return Location(self._folder.root, found)
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
-        name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique for ever: nothing is overwritten
+        name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique: no file is ever overwritten
         self._folder.write(name, table)
         return name
 
@@ -307,21 +284,3 @@ class Log:
                 f"the segment {self._folder.uri_of(missing[0])!r} was deleted before it was registered",
                 hint="the source sends it again; let only one headwater capture the group",
             )
-
-    def _ref(self, each: Indexed, parts: tuple[Part, ...]) -> SegmentRef:
-        path = self._folder.uri_of(each.name)
-        commit = None
-        if each.streamed_ts is not None and each.streamed_xid is not None:
-            commit = Committed(each.last_lsn, each.streamed_ts, each.streamed_xid)
-        return SegmentRef(
-            each.id,
-            path,
-            each.first_lsn,
-            each.last_lsn,
-            each.end_lsn,
-            each.rows,
-            each.bytes,
-            parts,
-            commit,
-            frozenset(each.aborted),
-        )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from headwater.change import BaseType, Column, Facts, Identity, Relation, TableName
+from headwater.change import BaseType, Column, Facts, Relation, ReplicaIdentity, TableName
 
 __all__ = ["GENERATED_SINCE", "LISTS_SINCE", "Attribute", "Definition", "Rewrite", "definition_sql", "parse"]
 
@@ -66,7 +66,7 @@ class Definition:
     oid: int
     table: TableName
     kind: str  # r: plain, p: partitioned
-    identity: Identity
+    identity: ReplicaIdentity
     files: Mapping[int, int]  # filenodes, of a partitioned table those of its leaves, by OID
     primary: frozenset[int]  # attribute numbers of an immediate primary key
     primary_index: int  # its OID, or 0
@@ -155,7 +155,7 @@ def parse(text: str | Mapping[str, Any]) -> Definition:
         oid=found["oid"],
         table=TableName(found["schema"], found["name"]),
         kind=found["kind"],
-        identity=cast(Identity, found["identity"]),
+        identity=cast(ReplicaIdentity, found["identity"]),
         files={int(oid): file for oid, file in found["files"].items()},
         primary=frozenset(primary),
         primary_index=index,

@@ -18,6 +18,7 @@ from headwater.source.publications import places
 from headwater.source.relations import described
 from headwater.state import State, TableRow
 from headwater.state.succession import add_successor, dropped_error, note_dropped, reassign, take_over
+from headwater.state.transitions import Resumed, Stopped
 
 __all__ = [
     "Resolved",
@@ -151,7 +152,7 @@ def stop(state: State, row: TableRow, error: TableError) -> None:
     """Leave a table ERRORED until its name is what it was, or the config says otherwise."""
     if not row.stopped or row.error != str(error):
         _logger.error("table %s: %s", row.configured, error)
-        state.set_state(row.group, row.oid, "ERRORED", error=str(error))
+        state.record(row.group, row.oid, Stopped(str(error)))
 
 
 def sent_columns(connection: Connection, wish: TableWish, oid: int) -> tuple[str, ...] | None:
@@ -195,7 +196,7 @@ def _see_to(connection: Connection, state: State, row: TableRow, one: Resolved, 
         drop(connection, state, row)
     elif row.stopped:
         _logger.info("table %s has its name again, and goes on", row.configured)
-        state.set_state(row.group, row.oid, "CATCHUP")
+        state.record(row.group, row.oid, Resumed())
 
 
 def _same_source(connection: Connection, state: State, group: str) -> bool:

@@ -1,47 +1,52 @@
-"""Waiting for a running delivery: does one run, and has it brought the lake to a position?"""
+"""The rows of fences: positions that a reader waits for."""
 
 from __future__ import annotations
 
-import logging
-import time
-
 from headwater.change import Lsn
-from headwater.errors import OperatorMustAct, Unreachable
+from headwater.postgres.connect import Connection
+from headwater.state.database import Database
 from headwater.state.rows import Fence
-from headwater.state.store import State
 
-__all__ = ["ask_for", "running"]
+__all__ = ["Fences"]
 
-logger = logging.getLogger(__name__)
-
-TELL_EVERY = 5.0
-
-
-def running(state: State, group: str) -> bool:
-    """Is a `headwater run` looking after this group, or starting to?"""
-    try:
-        with state.lock(f"run:{group}", patience=0):
-            return False
-    except OperatorMustAct:
-        return True
+_FENCE = (
+    'SELECT id, group_name AS "group", lsn, reached_snapshot, reached_lsn, created_at, expires_at FROM headwater.fences'
+)
 
 
-def ask_for(state: State, group: str, at: Lsn, patience: float) -> Fence:
-    """Have a running delivery bring the lake to `at`, and wait for it."""
-    if state.group(group) is None:
-        raise Unreachable(f"group {group!r} is only being made", hint="try again in a moment")
-    id_ = state.add_fence(group, at, patience)
-    begun = told = time.monotonic()
-    while (fence := state.fence(id_)).reached_snapshot is None:
-        row = state.group(group)
-        where = row.delivered_lsn if row else None
-        if time.monotonic() - begun > patience:
-            raise Unreachable(
-                f"the lake of group {group!r} did not reach {at} in {patience:.0f} s; it is at {where}",
-                hint="`headwater status` tells what holds it up; --timeout gives it more time",
-            )
-        if time.monotonic() - told > TELL_EVERY:
-            told = time.monotonic()
-            logger.info("waiting for group %s to reach %s; it is at %s", group, at, where)
-        time.sleep(0.1)
-    return fence
+class Fences(Database):
+    """The fences of the state."""
+
+    def add_fence(self, group: str, lsn: Lsn, ttl_seconds: float) -> int:
+        """Ask for a note when the lake has reached `lsn`; the request expires after that time."""
+
+        def work(connection: Connection) -> int:
+            connection.execute("DELETE FROM headwater.fences WHERE expires_at < now() - interval '1 day'")
+            row = connection.execute(
+                "INSERT INTO headwater.fences (group_name, lsn, expires_at)"
+                " VALUES (%s, %s, now() + make_interval(secs => %s)) RETURNING id",
+                (group, lsn, ttl_seconds),
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        return self._connection.run(work)
+
+    def fences(self, group: str) -> list[Fence]:
+        """Those neither reached nor expired, the nearest first."""
+        return self._rows(
+            Fence,
+            f"{_FENCE} WHERE group_name = %s AND reached_snapshot IS NULL AND expires_at > now() ORDER BY lsn, id",
+            (group,),
+        )
+
+    def reach_fences(self, group: str, upto: Lsn, snapshot_id: int, foremost: Lsn) -> None:
+        """Note that fences at or below `upto` are reached; no table of the snapshot is beyond `foremost`."""
+        self._write(
+            "UPDATE headwater.fences SET reached_snapshot = %s, reached_lsn = %s"
+            " WHERE group_name = %s AND reached_snapshot IS NULL AND lsn <= %s",
+            (snapshot_id, foremost, group, upto),
+        )
+
+    def fence(self, id: int) -> Fence:
+        return self._rows(Fence, f"{_FENCE} WHERE id = %s", (id,))[0]

@@ -1,4 +1,4 @@
-"""Slots of groups that the config does not name any more: nobody reads them, and the source keeps its WAL for them."""
+"""Slots of groups that the config no longer names: no process reads them, and the source keeps WAL for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Leftover", "leftovers"]
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A slot that a group has left behind. We never drop it by ourselves: another config may have the group."""
+    """A slot that a group has left behind. Headwater never drops it on its own: another config may have the group."""
 
     group: str
     slot: str
@@ -21,12 +21,12 @@ class Leftover:
     def __str__(self) -> str:
         return (
             f"group {self.group!r} is not in the config, and its slot {self.slot!r} keeps {self.wal_bytes >> 20} MB of"
-            f" WAL: if nobody needs it any more, `headwater group drop {self.group}`"
+            f" WAL: if it is no longer needed, run `headwater group drop {self.group}`"
         )
 
 
 def leftovers(source: State, state: State, configured: Container[str]) -> tuple[Leftover, ...]:
-    """Those of the groups that the state has and the config has not."""
+    """The slots of groups that are in the state and not in the config."""
     slots = {row.slot: row.name for row in state.groups() if row.name not in configured}
     found = source.query(
         "SELECT slot_name::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint"

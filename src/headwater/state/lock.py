@@ -1,4 +1,4 @@
-"""Single writer: a session advisory lock on a connection of its own."""
+"""Single writer: a session-level advisory lock, held by a dedicated connection."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headwater.postgres.connect import Connection, connect, translated
 
 __all__ = ["CLASS", "HELD", "PATIENCE", "Lock"]
 
-CLASS = 0x48454144  # 'HEAD': our corner of the database's advisory locks; the second key is the name's hash, or 0
-# Of pg_locks, as `l`: one of our locks, held in this database. The names of locks are in no catalog, only their hashes.
+CLASS = 0x48454144  # 'HEAD': the first key of all our advisory locks; the second is the hash of the name, or 0
+# A condition on pg_locks, as `l`: our lock of that name is held in this database. pg_locks has only the hash of a name.
 HELD = (
     f"l.locktype = 'advisory' AND l.granted AND l.classid::bigint = {CLASS} AND l.objsubid = 2"
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND l.objid::bigint = hashtext({name})::bigint & 4294967295"
 )
-PATIENCE = 3.0  # seconds: the server needs a moment to notice that a killed predecessor is gone
+PATIENCE = 3.0  # seconds: the server needs a moment to notice that a predecessor was killed
 
 
 class Lock:
@@ -48,15 +48,15 @@ class Lock:
         self._connection = connection
 
     def keep(self) -> None:
-        """Make sure it is held: a restarted server has forgotten it. After Unreachable, `keep` again."""
+        """Make sure it is held: a restarted server has lost it. After Unreachable, call `keep` again."""
         if self._connection is None or not self._alive(self._connection):
             self.release()
             self.acquire(PATIENCE)
 
     def touch(self) -> int | None:
-        """Use the lock's session, so that the server knows when it was last used; its backend's pid.
+        """Use the lock's session, so that the server notes the time; return the pid of its backend.
 
-        None: it is not there just now, which `keep` deals with. May be called from another thread than the others.
+        None: there is no session just now, which `keep` deals with. This method may be called from any thread.
         """
         connection = self._connection
         return connection.info.backend_pid if connection is not None and self._alive(connection) else None
@@ -85,6 +85,6 @@ class Lock:
             (self.name,),
         ).fetchone()
         if row is None:
-            return "it has just let go of it"
+            return "it has just been released"
         pid, application, address, since = row
         return f"pid {pid}, {application!r} from {address or 'this machine'}, since {since}"

@@ -140,7 +140,7 @@ MIGRATIONS = (
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the schema to the newest version; refuse one that is newer than this program."""
+    """Bring the schema to the newest version; refuse one that is newer than this program knows."""
     with connection.transaction():
         # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
@@ -152,11 +152,11 @@ def migrate(connection: Connection) -> None:
 
 
 def check_version(have: int) -> None:
-    """Refuse a schema that a newer program has made."""
+    """Refuse a schema that a newer program has created."""
     if have > len(MIGRATIONS):
         raise OperatorMustAct(
             f"the schema 'headwater' is of version {have}, this program knows {len(MIGRATIONS)}",
-            hint="run the newer headwater that made it",
+            hint="run the newer headwater that created it",
         )
 
 

@@ -1,8 +1,8 @@
-"""Which processes capture and deliver a group, whether they run, and when each last showed that it does.
+"""Which processes capture and deliver a group, whether they run, and the age of their last heartbeat.
 
-A process that runs holds an advisory lock, and every few seconds it reads something on that lock's session: the server
-notes the time, by its own clock, and nothing is written, so an idle source stays idle. A process that was killed has
-lost its session, and the lock with it; one that hangs still has both, and its heartbeat gets old.
+A running process holds an advisory lock, and every few seconds it runs a query in that lock's session: the server notes
+the time, by its own clock, and nothing is written, so an idle source stays idle. A process that was killed has lost its
+session, and the lock with it; one that hangs still has both, and its heartbeat gets old.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from headwater.errors import HeadwaterError
 from headwater.state.lock import HELD, Lock
+from headwater.state.rows import Stage
 from headwater.state.store import State
 
-__all__ = ["Part", "Process", "announced", "processes", "supervised"]
+__all__ = ["Process", "announced", "processes", "supervised"]
 
-Part = Literal["capture", "delivery"]
 HEARTBEAT_SECONDS = 3.0
 
 
@@ -39,9 +38,9 @@ class Process:
 
 
 @contextmanager
-def announced(state: State, group: str, part: Part, lock: Lock) -> Iterator[None]:
-    """While inside, `processes` shows this process as the one that captures or delivers the group."""
-    heart = _Heart(state, group, part, lock)
+def announced(state: State, group: str, stage: Stage, lock: Lock) -> Iterator[None]:
+    """Within the block, `processes` shows this process as the one that captures or delivers the group."""
+    heart = _Heart(state, group, stage, lock)
     heart.start()
     try:
         yield
@@ -49,8 +48,8 @@ def announced(state: State, group: str, part: Part, lock: Lock) -> Iterator[None
         heart.stop()
 
 
-def processes(state: State, group: str) -> dict[Part, Process]:
-    """Those that run, and of the others the last ones."""
+def processes(state: State, group: str) -> dict[Stage, Process]:
+    """The processes that run now, or else those that ran last."""
     rows = state.query(
         "SELECT p.part, p.host, p.pid, p.started_at, p.stopped_at, l.pid IS NOT NULL,"
         " extract(epoch FROM clock_timestamp() - a.state_change)::float"
@@ -58,20 +57,20 @@ def processes(state: State, group: str) -> dict[Part, Process]:
         " LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE p.group_name = %s",
         (group,),
     )
-    return {part: Process(*row) for part, *row in rows}
+    return {stage: Process(*row) for stage, *row in rows}
 
 
 def supervised(state: State, group: str) -> bool:
-    """Does a `headwater run` look after the group, which starts what does not run?"""
+    """Whether a `headwater run` serves the group: it starts processes that do not run."""
     rows = state.query(f"SELECT EXISTS (SELECT FROM pg_locks l WHERE {HELD.format(name='%s')})", (f"run:{group}",))
     return bool(rows[0][0])
 
 
 class _Heart(threading.Thread):
-    def __init__(self, state: State, group: str, part: Part, lock: Lock) -> None:
-        super().__init__(name=f"heartbeat-{part}-{group}", daemon=True)
+    def __init__(self, state: State, group: str, stage: Stage, lock: Lock) -> None:
+        super().__init__(name=f"heartbeat-{stage}-{group}", daemon=True)
         self._state, self._lock = state, lock
-        self._key = group, part
+        self._key = group, stage
         self._session: int | None = None
         self._started_at: datetime | None = None
         self._ending = threading.Event()
@@ -82,10 +81,13 @@ class _Heart(threading.Thread):
             self._beat()
 
     def stop(self) -> None:
-        """End the thread, and say that the process ended by itself."""
+        """End the thread, and note that the process ended in an orderly way."""
         self._ending.set()
-        self.join(HEARTBEAT_SECONDS)  # not longer: it may wait for a server that does not answer
-        with suppress(HeadwaterError), self._state.transaction() as connection:  # else it looks as if it was killed
+        self.join(HEARTBEAT_SECONDS)  # no longer: it may be waiting for a server that does not answer
+        with (
+            suppress(HeadwaterError),
+            self._state.transaction() as connection,
+        ):  # then it looks as if it had been killed
             connection.execute(
                 "UPDATE headwater.processes SET stopped_at = now()"
                 " WHERE group_name = %s AND part = %s AND session = %s",
@@ -93,14 +95,14 @@ class _Heart(threading.Thread):
             )
 
     def _beat(self) -> None:
-        with suppress(HeadwaterError):  # the state is away: whoever works on it deals with that
+        with suppress(HeadwaterError):  # the state is unreachable, which the process itself deals with
             session = self._lock.touch()
             if session is not None and session != self._session:
                 self._announce(session)
                 self._session = session
 
     def _announce(self, session: int) -> None:
-        """Write down who we are: once, and again when the server has restarted and the lock has another session."""
+        """Record this process: once, and again when the server has restarted and the lock has another session."""
         with self._state.transaction() as connection:
             row = connection.execute(
                 "INSERT INTO headwater.processes AS p (group_name, part, host, pid, lock, session, started_at)"

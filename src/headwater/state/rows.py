@@ -1,4 +1,4 @@
-"""What the state tables hold, as frozen values."""
+"""Rows of the state's tables, as frozen values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
 
-__all__ = ["Fence", "GroupRow", "Member", "Partitions", "Recorded", "TableOptions", "TableRow", "TableState"]
+__all__ = [
+    "Configured",
+    "Fence",
+    "GroupRow",
+    "Location",
+    "Member",
+    "Partitions",
+    "Stage",
+    "TableOptions",
+    "TableRow",
+    "TableState",
+]
 
+Stage = Literal["capture", "delivery"]
 TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
 
 
-class Recorded(NamedTuple):
-    """A log or a lake: where it was when it was last used, and its own id, which it keeps when it is moved."""
+class Location(NamedTuple):
+    """Where a log or a lake was when it was last used, and its id, which it keeps when it is moved."""
 
     place: str
     id: str
 
     @classmethod
-    def of(cls, place: str | None, id: str | None) -> Recorded | None:
+    def of(cls, place: str | None, id: str | None) -> Location | None:
         return None if place is None or id is None else cls(place, id)
 
 
@@ -33,15 +45,15 @@ class GroupRow:
     source_id: str  # '<system_identifier>/<database>'
     slot: str
     publication: str
-    slot_requested: bool  # we have decided to create the slot: one of that name is ours
+    slot_requested: bool  # we were about to create the slot: one of that name is ours
     captured_lsn: Lsn | None  # the log is complete up to here
-    confirmed_lsn: Lsn | None  # recorded before the slot is told
+    confirmed_lsn: Lsn | None  # recorded before it is sent to the slot
     delivered_lsn: Lsn | None  # copy of the lake's position, for display
     trimmed_lsn: Lsn | None  # where the log begins: segments below are deleted, or never were
     ddl_marks: str | None  # what marks the event triggers that report schema changes; None: they are not all there
-    ddl_lsn: Lsn | None  # from here on they have reported every one
-    ddl_doubted: bool  # they were trusted, and may have missed some since
-    watched_lsn: Lsn | None  # what the catalog tells without data is known, and acted on, up to here
+    ddl_lsn: Lsn | None  # they have reported every schema change from here on
+    ddl_doubted: bool  # they were trusted, and may have missed changes since
+    watched_lsn: Lsn | None  # what only the catalog shows (columns, partitions) is dealt with up to here
     snapshot_id: int | None
     delivered_at: datetime | None  # when that snapshot was noted
     capture_error: str | None
@@ -53,14 +65,14 @@ class GroupRow:
     updated_at: datetime
 
     @property
-    def log(self) -> Recorded | None:
+    def log(self) -> Location | None:
         """The group's log; None until there is one."""
-        return Recorded.of(self.log_path, self.log_id)
+        return Location.of(self.log_path, self.log_id)
 
     @property
-    def lake(self) -> Recorded | None:
+    def lake(self) -> Location | None:
         """The lake that the group is mirrored into; None until there is one."""
-        return Recorded.of(self.lake_url, self.lake_id)
+        return Location.of(self.lake_url, self.lake_id)
 
     @property
     def error(self) -> str | None:
@@ -70,7 +82,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the config wants of one table."""
+    """What the config asks for one table."""
 
     mode: Literal["mirror", "history"] = "mirror"
     types: Mapping[str, str] = field(default_factory=dict)  # lake types asked for, by the source column's name
@@ -79,7 +91,14 @@ class TableOptions:
     columns: tuple[str, ...] | None = None  # carried; None: all
     exclude: tuple[str, ...] = ()
     append_only: bool = False
-    replaced: Literal["copy", "stop"] = "copy"  # when another table has its name
+    replaced: Literal["copy", "stop"] = "copy"  # what to do when another table has its name
+
+
+class Configured(NamedTuple):
+    """A table's name in the config, and what the config asks for it."""
+
+    name: TableName
+    options: TableOptions
 
 
 class Member(NamedTuple):
@@ -91,16 +110,16 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """What was below a partitioned table at a look at the catalog."""
+    """The partitions below a partitioned table, as the catalog showed them."""
 
-    lsn: Lsn  # the look was before this position
+    lsn: Lsn  # the catalog was read before this position
     horizon: int  # every transaction below it had ended by then
     members: Mapping[int, Member]  # by OID
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A source table of a group, known by its OID, and where it is in its life.
+    """A source table of a group, known by its OID, and its state.
 
     `configured` is its name in the config, `source` its name now: it may have been renamed since.
     """
@@ -123,7 +142,8 @@ class TableRow:
     configured: TableName
     options: TableOptions
     quarantined: int
-    resync: str | None  # why it is to be copied again
+    resync: str | None  # why it must be copied again
+    resync_lsn: Lsn  # a copy of an earlier position is not enough
     published: str | None  # what marks its place in the publication
     replaces: tuple[int, ...]  # tables whose mirrors its next copy takes the place of
     dropped_lsn: Lsn | None  # the source had no such table any more at this position
@@ -137,10 +157,10 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Somebody waits for the lake to reach `lsn`.
+    """A request to know when the lake has reached `lsn`.
 
-    `reached_snapshot` is the first snapshot that did, `reached_lsn` how far its foremost table had come: not beyond
-    `lsn`, unless a delivery was under way already when the fence was put up.
+    `reached_snapshot` is the first snapshot that has, `reached_lsn` the position of its foremost table: not beyond
+    `lsn`, unless a delivery was already under way when the fence was added.
     """
 
     id: int

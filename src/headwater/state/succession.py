@@ -1,4 +1,4 @@
-"""When a source table is gone: it was dropped, or another one has its name and takes its place in the lake."""
+"""When a source table is gone: it was dropped, or another one has its name and replaces it in the lake."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from headwater.errors import TableError
 from headwater.postgres.connect import Connection
 from headwater.state.rows import TableRow
 from headwater.state.store import State
+from headwater.state.tables import apply
+from headwater.state.transitions import Displaced, TableDropped, TookOver
 
 __all__ = ["add_successor", "dropped_error", "note_dropped", "reassign", "reclaim", "take_over"]
 
@@ -25,23 +27,13 @@ def dropped_error(row: TableRow, lsn: Lsn) -> TableError:
 
 def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
     """Note that the source has no such table any more. What is staged of it is delivered first, if it can be."""
-    with state.transaction() as connection:
-        connection.execute(
-            "UPDATE headwater.tables SET dropped_lsn = coalesce(dropped_lsn, %(lsn)s), updated_at = now()"
-            " WHERE group_name = %(group)s AND source_oid = %(oid)s",
-            {"lsn": lsn, "group": row.group, "oid": row.oid},
-        )
-        connection.execute(
-            "UPDATE headwater.tables SET state = 'ERRORED', error = %(error)s, retry_at = NULL, updated_at = now()"
-            " WHERE group_name = %(group)s AND source_oid = %(oid)s AND state NOT IN ('CATCHUP', 'STREAMING')",
-            {"error": str(dropped_error(row, row.dropped_lsn or lsn)), "group": row.group, "oid": row.oid},
-        )
+    state.record(row.group, row.oid, TableDropped(lsn, str(dropped_error(row, row.dropped_lsn or lsn))))
 
 
 def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> None:
-    """Make a table known that is to take another's place, as that one was wanted. It stays PAUSED until `take_over`.
+    """Add a table that will take the place of another, with the other's options. It stays PAUSED until `take_over`.
 
-    One that is mirrored itself stays as it is.
+    A table that is mirrored already stays as it is.
     """
     lake = source if row.options.followed_name else row.lake
     with state.transaction() as connection:
@@ -66,59 +58,46 @@ def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> N
 
 
 def take_over(state: State, row: TableRow, oid: int, lsn: Lsn, published: str | None) -> None:
-    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is known no longer.
+    """Have a successor copied at `lsn` or later, in place of the mirror of `row`, which is then forgotten.
 
-    If the successor was mirrored for another entry of the config, `row` stays as what is left of that one.
+    If the successor was mirrored for another entry of the config, `row` stays and stands for that entry.
     """
     heir = next(each for each in state.tables(row.group) if each.oid == oid)
-    parameters = {
-        "reason": f"it took the place of the table that was {row.configured}",
-        "lsn": lsn,
-        "published": published,
-        "replaces": [each for each in (*row.replaces, row.oid) if each != oid],
-        "schema": row.configured.schema,
-        "table": row.configured.name,
-        "group": row.group,
-        "oid": oid,
-        "old": row.oid,
-    }
+    replaces = [each for each in (*row.replaces, row.oid) if each != oid]
     with state.transaction() as connection:
+        apply(connection, row.group, oid, TookOver(f"it took the place of the table that was {row.configured}", lsn))
         connection.execute(
-            "UPDATE headwater.tables SET state = 'PENDING', error = NULL, failures = 0, retry_at = NULL,"
-            " resync = %(reason)s, resync_lsn = %(lsn)s, replaces = replaces || %(replaces)s::bigint[],"
-            " published = coalesce(%(published)s, published), dropped_lsn = NULL, updated_at = now(),"
-            " configured_schema = %(schema)s, configured_table = %(table)s"
-            " WHERE group_name = %(group)s AND source_oid = %(oid)s",
-            parameters,
+            "UPDATE headwater.tables SET replaces = replaces || %s::bigint[], published = coalesce(%s, published),"
+            " configured_schema = %s, configured_table = %s WHERE group_name = %s AND source_oid = %s",
+            (replaces, published, *row.configured, row.group, oid),
         )
         if heir.configured == row.configured:
             connection.execute(
-                "DELETE FROM headwater.tables WHERE group_name = %(group)s AND source_oid = %(old)s", parameters
+                "DELETE FROM headwater.tables WHERE group_name = %s AND source_oid = %s", (row.group, row.oid)
             )
         else:
             _leave_for(connection, row, heir, lsn)
 
 
 def _leave_for(connection: Connection, row: TableRow, heir: TableRow, lsn: Lsn) -> None:
-    """The entry of the config that `heir` has left has no table in the source any more."""
+    """The entry of the config that `heir` has left has no table in the source any more: `row` now stands for it."""
     error = TableError(
         f"table {str(heir.configured)!r} has taken the place of {str(row.configured)!r}, which was dropped",
         hint="take it out of the config, or create it again",
     )
+    apply(connection, row.group, row.oid, Displaced(lsn, str(error)))
     connection.execute(
         "UPDATE headwater.tables SET (namespace, name, lake_schema, lake_table, configured_schema, configured_table)"
-        " = (%s, %s, %s, %s, %s, %s), options = %s, state = 'ERRORED', error = %s, retry_at = NULL, position = NULL,"
-        " copy_lsn = NULL, resync = NULL, replaces = '{}', dropped_lsn = %s, updated_at = now()"
-        " WHERE group_name = %s AND source_oid = %s",
+        " = (%s, %s, %s, %s, %s, %s), options = %s WHERE group_name = %s AND source_oid = %s",
         (
-            *(*heir.configured, *heir.lake, *heir.configured, Jsonb(asdict(heir.options)), str(error)),
-            *(lsn, row.group, row.oid),
+            *(*heir.configured, *heir.lake, *heir.configured, Jsonb(asdict(heir.options))),
+            *(row.group, row.oid),
         ),
     )
 
 
 def reclaim(state: State, group: str, oid: int) -> None:
-    """A table that is wanted again, before another has taken its place: it is copied again, and both have mirrors."""
+    """A table is wanted again before another has taken its place: it is copied again, and both have mirrors."""
     if not any(oid in row.replaces for row in state.tables(group)):
         return
     state.request_resync(group, oid, "another table had its place for a while")
@@ -130,7 +109,7 @@ def reclaim(state: State, group: str, oid: int) -> None:
 
 
 def reassign(state: State, group: str, entries: Mapping[int, TableName]) -> None:
-    """Note which name in the config each table belongs to, after they took each other's."""
+    """Note which entry of the config each table belongs to, after tables have exchanged their names."""
     if not entries:
         return
     with state.transaction() as connection:

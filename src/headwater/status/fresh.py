@@ -8,7 +8,7 @@ from headwater.config import Config
 from headwater.errors import Unreachable
 from headwater.source.database import Source
 from headwater.state import State
-from headwater.state.fences import ask_for, running
+from headwater.state.waiting import ask_for, running
 
 __all__ = ["wait_until_fresh"]
 

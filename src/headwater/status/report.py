@@ -12,9 +12,9 @@ from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError, Unreachable
 from headwater.state import GroupRow, State, TableRow
+from headwater.state.connection import SharedConnection
 from headwater.state.leftover import Leftover, leftovers
 from headwater.state.processes import Process, processes, supervised
-from headwater.state.session import Session
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
 
 __all__ = ["STALE_SECONDS", "GroupStatus", "PartStatus", "RunState", "Status", "TableStatus", "open_status", "status"]
@@ -144,7 +144,7 @@ def _problems(group: GroupStatus) -> Iterator[str]:
 def open_status(config: Config) -> Iterator[Callable[[], Status]]:
     """Ask as often as you like: the connections stay open."""
     oldest = Oldest(config.source)
-    with closing(State(Session(config.source))) as source, closing(State.connect(config.state_url)) as state:
+    with closing(State(SharedConnection(config.source))) as source, closing(State.connect(config.state_url)) as state:
         yield lambda: status(config, source, state, oldest)
 
 

@@ -8,12 +8,13 @@ from contextlib import closing
 
 from headwater.config import Config, DuckLake
 from headwater.ducklake.finding import check_could_open, find_lake
-from headwater.ducklake.lake import Lake, open_lake
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3
 from headwater.sink.ducklake import DuckLakeSink
-from headwater.state import GroupRow, Recorded, State
+from headwater.state import GroupRow, Location, State
 
 __all__ = [
     "copy_what_is_gone",
@@ -61,7 +62,7 @@ def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -
     if row.lake is not None and (problem := strange_lake(config, row, _found_id(config, env, group))):
         raise problem
     lake = open_group_lake(config, group, env)
-    now = Recorded(str(lake.url), lake.id())
+    now = Location(str(lake.url), lake.id())
     if now != row.lake:
         state.record_lake(group, now)
     return lake

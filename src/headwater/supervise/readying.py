@@ -18,8 +18,9 @@ from headwater.source.database import Source, current_end, object_name
 from headwater.source.publications import ALTERED, places
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, drop, refusal, resolved, sent_columns, stop
-from headwater.state import State, TableOptions, TableRow
+from headwater.state import Configured, State, TableOptions, TableRow
 from headwater.state.succession import add_successor, reclaim, take_over
+from headwater.state.transitions import Paused, Resumed
 from headwater.supervise.opening import open_log
 
 __all__ = ["make_ready", "wishes"]
@@ -67,15 +68,13 @@ def make_ready(config: Config, state: State) -> None:
 
 def _enter(state: State, group: str, found: _Found) -> None:
     entry = found.entry
-    row = state.ensure_table(group, found.oid, found.name, entry.target, entry.table, _options(entry))
+    row = state.ensure_table(group, found.oid, found.name, entry.target, Configured(entry.table, _options(entry)))
     if found.there:
         reclaim(state, group, found.oid)
     if found.error is not None:
         stop(state, row, found.error)
-    elif found.there and row.state == "PAUSED":
-        state.set_state(group, found.oid, "PENDING")
-    elif found.there and row.stopped:
-        state.set_state(group, found.oid, "CATCHUP")
+    elif found.there and (row.state == "PAUSED" or row.stopped):
+        state.record(group, found.oid, Resumed())
 
 
 def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, list[TableWish]]:
@@ -183,7 +182,7 @@ def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:
         dropped = row.stopped and row.dropped_lsn is not None and row.configured in named
         if row.oid not in wanted and row.state != "PAUSED" and not dropped:
             logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
-            state.set_state(name, row.oid, "PAUSED", error="it was taken out of the config")
+            state.record(name, row.oid, Paused("it was taken out of the config"))
 
 
 def _options(entry: Table) -> TableOptions:

@@ -1,8 +1,8 @@
-"""PostgreSQL's text of arrays → where the lists begin and what stands in them, for a whole column at once in numpy.
+"""PostgreSQL's text of arrays → offsets of the lists and texts of their elements, for a whole column at once in numpy.
 
-`{1,NULL,"a b"}`, in each other for more dimensions. An element is quoted if it could be mistaken: it is empty, is
-the word NULL, or holds a quote, a backslash, a brace, the delimiter or a blank. So a quote that no backslash escapes
-parts quoted from plain, and a plain brace or delimiter is structure.
+`{1,NULL,"a b"}`, nested for more dimensions. An element is quoted if it could be mistaken: it is empty, is the word
+NULL, or contains a quote, a backslash, a brace, the delimiter or whitespace. So a quote without a backslash before it
+separates quoted from plain text, and a brace or delimiter in plain text is structure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NULL = np.frombuffer(b"NULL", np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """A column of arrays taken apart. `fits`: the rows, neither NULL nor of another shape, whose lists these are."""
+    """A column of arrays taken apart. `fits`: the rows, neither NULL nor of other dimensions, whose lists these are."""
 
     fits: _Mask
     offsets: tuple[_Numbers, ...]  # of the lists at each depth, the outermost first
     leaves: pa.Array  # large binary: the texts of all elements, null where they are NULL
 
     def owners(self, leaves: _Numbers) -> _Numbers:
-        """The rows in which these leaves (their indexes) stand."""
+        """The rows to which these leaves (by index) belong."""
         for offsets in reversed(self.offsets):
             leaves = np.searchsorted(offsets, leaves, side="right") - 1
         return np.flatnonzero(self.fits)[leaves]
@@ -44,7 +44,7 @@ class Lists:
 def split_lists(raw: pa.Array, depth: int, delimiter: str) -> Lists:
     """Take apart a large binary column of arrays of `depth` dimensions; {} is one of any.
 
-    Arrays of other dimensions, or with bounds of their own (`[2:3]={7,8}`), do not fit.
+    Arrays of other dimensions, or with explicit bounds (`[2:3]={7,8}`), do not fit.
     ArrowInvalid: some of this is not the text of an array.
     """
     fits = raw.is_valid().to_numpy(zero_copy_only=False).copy()
@@ -66,7 +66,7 @@ def split_lists(raw: pa.Array, depth: int, delimiter: str) -> Lists:
 
 
 def _fitting(lengths: _Numbers, body: _Bytes, depth: int) -> _Mask:
-    """Which arrays have `depth` dimensions: they begin with as many braces. With bounds they begin with a bracket."""
+    """Which arrays have `depth` dimensions: they begin with as many braces; with explicit bounds, with a bracket."""
     heads = np.cumsum(lengths) - lengths
     braces = [np.take(body, heads + each, mode="clip") == ord("{") for each in range(depth + 1)] if len(body) else []
     if not braces:
@@ -77,7 +77,7 @@ def _fitting(lengths: _Numbers, body: _Bytes, depth: int) -> _Mask:
 
 
 def _escapes(body: _Bytes) -> _Numbers:
-    """Where a backslash escapes what follows: the first, third ... of each row of them."""
+    """Where a backslash escapes the next character: the first, third ... of each run of them."""
     slashes = np.flatnonzero(body[:-1] == ord("\\"))
     begins = np.diff(slashes, prepend=-2) != 1
     begin = np.maximum.accumulate(np.where(begins, slashes, 0))
@@ -86,7 +86,7 @@ def _escapes(body: _Bytes) -> _Numbers:
 
 
 def _structure(body: _Bytes, quotes: _Mask, delimiter: str) -> tuple[_Numbers, npt.NDArray[np.int8], _Numbers]:
-    """Where the braces and delimiters outside of quotes stand, what each is, and how deep we are after it."""
+    """The places of braces and delimiters outside quotes, the kind of each, and the depth after it."""
     signs = np.zeros(256, np.int8)
     signs[[ord("{"), ord("}"), ord(delimiter)]] = _OPEN, _CLOSE, _NEXT
     found = signs[body]
@@ -103,7 +103,7 @@ def _offsets(lists: _Numbers, inner: _Numbers) -> _Numbers:
 
 
 def _leaves(body: _Bytes, starts: _Numbers, ends: _Numbers, at: _Numbers, marks: _Numbers) -> pa.Array:
-    """The elements that lie between `starts` and `ends`, without the structure `at` and the quoting `marks`."""
+    """The elements between `starts` and `ends`, without the structure `at` and the quoting `marks`."""
     valid = np.ones(len(starts), bool)
     words = np.flatnonzero(ends - starts == len(_NULL))  # "NULL" in quotes is longer, and a text like any other
     valid[words] = (body[starts[words][:, None] + np.arange(len(_NULL))] != _NULL).any(axis=1)
@@ -113,6 +113,6 @@ def _leaves(body: _Bytes, starts: _Numbers, ends: _Numbers, at: _Numbers, marks:
     if len(marks):
         sizes = sizes - (np.searchsorted(marks, ends) - np.searchsorted(marks, starts))
     texts = body[kept]
-    if len(texts) != sizes.sum():  # something stands beside the elements
+    if len(texts) != sizes.sum():  # there is text outside the elements
         raise pa.ArrowInvalid("not the text of an array")
     return large_binary(sizes, texts, valid)

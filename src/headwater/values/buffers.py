@@ -10,7 +10,7 @@ __all__ = ["bits", "flat", "large_binary"]
 
 
 def flat(raw: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Lengths and bytes, side by side, of a large binary array without nulls."""
+    """The lengths and the concatenated bytes of a large binary array without nulls."""
     if len(raw) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.uint8)
     _, offsets, data = raw.buffers()

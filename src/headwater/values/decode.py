@@ -1,7 +1,7 @@
 """PostgreSQL's text of a column → Arrow, by column. Used for the WAL, and for the first copy where it reads text.
 
-A whole column is read at once by Arrow or numpy. Only values that these refuse are looked at one by one, each
-spelling once: odd dates and times are then read in Python; what the type cannot hold comes back as `Bad`, and null.
+Arrow or numpy reads a whole column at once. Only values that they refuse are read one by one, each distinct text once:
+unusual dates and times in Python; a value that the type cannot hold becomes null, and is returned as `Bad`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A column of exactly the type asked for; null in the rows told in `bad`."""
+    """A column of exactly the type asked for, null in the rows of `bad`."""
 
     array: pa.Array
     bad: tuple[Bad, ...] = ()
@@ -58,7 +58,7 @@ _Reader = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def _piecewise(raw: pa.Array, to: pa.DataType, read: _Reader) -> Decoded:
-    """Read what `read` accepts at once and each spelling of the odd rest by itself."""
+    """Read what `read` accepts at once, and each distinct text of the rest separately."""
     odd = _odd_rows(raw, to)
     try:
         array = read(pc.if_else(odd, pa.scalar(None, raw.type), raw), to)
@@ -83,12 +83,12 @@ def _odd_rows(raw: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _singly(texts: pa.Array, to: pa.DataType, read: _Reader) -> pa.Array:
-    """What each of these spellings means, null for those that mean nothing in this type."""
+    """The values of these texts, null for those that the type cannot hold."""
     if is_moment(to):
         numbers = [moment(text, to) for text in texts.to_pylist()]
         return pa.array(numbers, pa.int32() if pa.types.is_date(to) else pa.int64()).view(to)
     if pa.types.is_decimal(to):
-        # Arrow counts zeros at the end as digits, and gives up at 38.
+        # Arrow counts trailing zeros as digits, and refuses more than 38.
         short = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
         return _cast(pc.if_else(_odd_rows(short, to), pa.scalar(None, short.type), short), to)
     found = [pa.nulls(0, to)]
@@ -107,7 +107,7 @@ def _lists(raw: pa.Array, kind: LakeType) -> Decoded:
     """Arrays of the declared dimensions; one bad element makes its whole array bad."""
     try:
         lists = split_lists(raw, kind.depth, kind.delimiter)
-    except pa.ArrowInvalid:  # somewhere is text that PostgreSQL does not print for an array
+    except pa.ArrowInvalid:  # some text is not what PostgreSQL prints for an array
         return _lists_singly(raw, kind)
     leaves = decode(lists.leaves, kind.leaf)
     fits = lists.fits
@@ -127,7 +127,7 @@ def _assembled(lists: Lists, leaves: pa.Array, kind: LakeType) -> pa.Array:
         kinds.append(element)
     sizes = np.zeros(len(lists.fits), np.int64)
     sizes[lists.fits] = np.diff(lists.offsets[0])
-    outermost = np.append(0, np.cumsum(sizes))  # NULLs have a place among them too
+    outermost = np.append(0, np.cumsum(sizes))  # NULLs have an entry too
     values = leaves
     for each, offsets in zip(reversed(kinds), reversed((outermost, *lists.offsets[1:])), strict=True):
         nulls = pa.array(~lists.fits) if each is kind else None
@@ -184,7 +184,7 @@ def _uuid(raw: pa.Array, to: pa.DataType) -> pa.Array:
 def _bytea(raw: pa.Array, to: pa.DataType) -> pa.Array:
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
     lengths, body = flat(raw.drop_null())
-    heads = np.cumsum(lengths) - lengths  # every value is `\x` and pairs of digits, so it starts at an even place
+    heads = np.cumsum(lengths) - lengths  # every value is `\x` and pairs of digits, so it starts at an even offset
     if (lengths < 2).any() or (lengths % 2).any():
         raise pa.ArrowInvalid("bytea is not in hex")
     if (body[heads] != ord("\\")).any() or (body[heads + 1] != ord("x")).any():
@@ -219,7 +219,7 @@ def _unhex(digits: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArra
 
 
 def _decimal(raw: pa.Array, to: pa.DataType) -> pa.Array:
-    # Arrow does not notice when more than 128 bits come together: it reads 99...9 (200 digits) as -1.
+    # Arrow does not notice an overflow of 128 bits: it reads 99...9 (200 digits) as -1.
     longest = pc.max(pc.binary_length(raw)).as_py() or 0
     if longest + to.scale > MAX_PRECISION and pc.any(_odd_rows(raw, to)).as_py():
         raise pa.ArrowInvalid("too many digits")
@@ -227,7 +227,7 @@ def _decimal(raw: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _finite(raw: pa.Array, to: pa.DataType) -> pa.Array:
-    """A numeric as a float: rounded, as the user asked, but not to infinity."""
+    """A numeric as a float: rounded, as the user asked for, but not to infinity."""
     found = _cast(raw, to)
     infinite = pc.is_in(raw, pa.array([b"Infinity", b"-Infinity"], raw.type))
     if pc.any(pc.and_not(pc.is_inf(found), infinite)).as_py():
@@ -236,7 +236,7 @@ def _finite(raw: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _json(raw: pa.Array, to: pa.DataType) -> pa.Array:
-    """Text that the user calls json; PostgreSQL has not looked whether it is."""
+    """Text that the user declares to be json; PostgreSQL has not checked it."""
     for text in raw.drop_null().to_pylist():
         try:
             json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_json)
@@ -260,14 +260,14 @@ _READERS: dict[int, _Reader] = {
 
 
 def _reader(kind: LakeType) -> _Reader:
-    if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
+    if kind.logical == "json" and kind.pg not in ("json", "jsonb"):
         return _json
-    if kind.ducklake == "float64" and kind.pg == "numeric":
+    if kind.logical == "float64" and kind.pg == "numeric":
         return _finite
     return _READERS.get(kind.arrow.id, _cast)
 
 
-# What Arrow is known to read; everything else that PostgreSQL prints for the type is odd.
+# What Arrow is known to read; anything else that PostgreSQL prints for the type is unusual.
 _DATE = r"\d{4}-\d\d-\d\d"
 _USUAL = {
     pa.date32().id: rf"^{_DATE}$",

@@ -1,6 +1,6 @@
-"""Dates, times and timestamps in any spelling of PostgreSQL's, one at a time: what Arrow's own parser refuses.
+"""Dates, times and timestamps in any of PostgreSQL's spellings, one at a time: those that Arrow's parser refuses.
 
-Years past 9999 or before Christ, offsets with seconds, 24:00:00, and infinity, which is the number DuckDB has for it.
+Years after 9999 or before Christ, offsets with seconds, 24:00:00, and infinity, as the number that DuckDB uses for it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 __all__ = ["INFINITE_DAY", "INFINITE_US", "is_moment", "moment"]
 
-INFINITE_DAY = 2**31 - 1  # and its negative; DuckDB reads these very numbers as infinity
-INFINITE_US = 2**63 - 1  # PostgreSQL's last 30 years lie behind it
+INFINITE_DAY = 2**31 - 1  # and its negative; DuckDB reads these numbers as infinity
+INFINITE_US = 2**63 - 1  # the last 30 years of PostgreSQL's range are beyond it
 
 _DAY_US = 86_400_000_000
 _CLOCK = rb"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:\.(?P<us>\d{1,6}))?"
@@ -57,7 +57,7 @@ def _offset(match: re.Match[bytes]) -> int:
 
 
 def _days(match: re.Match[bytes]) -> int:
-    """Days since 1970-01-01 in the Gregorian calendar carried on for ever; year 0 is 1 BC."""
+    """Days since 1970-01-01 in the proleptic Gregorian calendar; year 0 is 1 BC."""
     year, month, day = (int(match[part]) for part in ("year", "month", "day"))
     year = (1 - year if match["bc"] else year) - (month <= 2)  # a year that starts in March ends with the leap day
     era, year_of_era = divmod(year, 400)

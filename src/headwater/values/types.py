@@ -1,21 +1,22 @@
-"""Which Arrow and DuckLake type carries a PostgreSQL type. Types are met only at the two ends of the pipeline.
+"""Which Arrow type and which logical type carry a PostgreSQL type. Only the two ends of the pipeline know types.
 
-Text and bytes travel as Arrow's large types: 32-bit offsets would end at 2 GiB a batch, and Parquet cannot tell them
-apart. A uuid travels as its 16 bytes. A type that is not in the table travels as the text PostgreSQL prints, which
-loses nothing; so does a column for which the user asks that.
+Text and bytes travel as Arrow's large types: 32-bit offsets would limit a batch to 2 GiB, and Parquet stores
+both alike. A uuid travels as its 16 bytes. A type that is not in the table travels as the text that PostgreSQL prints,
+which loses nothing; so does a column for which the user asks for it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
 from headwater.change import BaseType, Column
 from headwater.errors import ConfigError
 
-__all__ = ["MAX_PRECISION", "LakeType", "lake_type"]
+__all__ = ["MAX_PRECISION", "LakeType", "Logical", "lake_type"]
 
 MAX_PRECISION = 38  # digits in a decimal128, and in DuckDB's widest decimal
 FREE_SCALE = 18  # decimals of a numeric without limits
@@ -24,16 +25,40 @@ _NUMERIC, _INT2VECTOR, _OIDVECTOR, _BOX = 1700, 22, 30, 603
 _TYPMOD_HEADER = 4  # PostgreSQL adds the size of a length word to the typmods of numeric and char(n)
 
 
+Logical = Literal[
+    "boolean",
+    "int16",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "decimal",
+    "string",
+    "json",
+    "binary",
+    "uuid",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "list",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class LakeType:
-    """How a column travels (`arrow`) and what it is in the lake (`ducklake`). `pg` names what it is in the source.
+    """What carries a column: the Arrow type it travels in, and the logical type that a lake stores.
 
-    A list has an element: another list if the array has more dimensions. `delimiter` is how its text parts them.
+    Each lake spells logical types in its own way (`ducklake.types`, `iceberg.types`); a decimal takes its digits from
+    `arrow`. `pg` names the type in the source. A list has an element: another list if the array has more dimensions.
+    `delimiter` separates the elements in PostgreSQL's text.
     """
 
     pg: str
     arrow: pa.DataType
-    ducklake: str
+    logical: Logical
     element: LakeType | None = None
     delimiter: str = ","
 
@@ -44,52 +69,30 @@ class LakeType:
 
     @property
     def depth(self) -> int:
-        """How many lists lie in each other; 0: not a list."""
+        """How many lists are nested; 0: not a list."""
         return 0 if self.element is None else 1 + self.element.depth
 
-    @property
-    def iceberg(self) -> str:
-        """The Iceberg type of the same values."""
+    def __str__(self) -> str:
         if self.element is not None:
-            return f"list<{self.element.iceberg}>"
-        if pa.types.is_decimal(self.arrow):
-            return f"decimal({self.arrow.precision},{self.arrow.scale})"
-        return _ICEBERG[self.ducklake]
+            return f"{self.element}[]"
+        return f"decimal({self.arrow.precision},{self.arrow.scale})" if self.logical == "decimal" else self.logical
 
 
-_ICEBERG = {
-    "boolean": "boolean",
-    "int16": "int",
-    "int32": "int",
-    "int64": "long",
-    "uint32": "long",
-    "uint64": "decimal(20,0)",  # Iceberg has no unsigned numbers
-    "float32": "float",
-    "float64": "double",
-    "varchar": "string",
-    "json": "string",
-    "blob": "binary",
-    "uuid": "uuid",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestamptz": "timestamptz",
-}
 _FIXED = {
     16: LakeType("boolean", pa.bool_(), "boolean"),
-    17: LakeType("bytea", pa.large_binary(), "blob"),
+    17: LakeType("bytea", pa.large_binary(), "binary"),
     20: LakeType("bigint", pa.int64(), "int64"),
     21: LakeType("smallint", pa.int16(), "int16"),
     23: LakeType("integer", pa.int32(), "int32"),
-    25: LakeType("text", pa.large_string(), "varchar"),
+    25: LakeType("text", pa.large_string(), "string"),
     26: LakeType("oid", pa.uint32(), "uint32"),
     28: LakeType("xid", pa.uint32(), "uint32"),
     29: LakeType("cid", pa.uint32(), "uint32"),
     114: LakeType("json", pa.large_string(), "json"),
     700: LakeType("real", pa.float32(), "float32"),
     701: LakeType("double precision", pa.float64(), "float64"),
-    1042: LakeType("character", pa.large_string(), "varchar"),  # char(n): the padding blanks are kept
-    1043: LakeType("character varying", pa.large_string(), "varchar"),
+    1042: LakeType("character", pa.large_string(), "string"),  # char(n): the padding blanks are kept
+    1043: LakeType("character varying", pa.large_string(), "string"),
     1082: LakeType("date", pa.date32(), "date"),
     1083: LakeType("time", pa.time64("us"), "time"),
     1114: LakeType("timestamp", pa.timestamp("us"), "timestamp"),
@@ -98,7 +101,7 @@ _FIXED = {
     3802: LakeType("jsonb", pa.large_string(), "json"),
     5069: LakeType("xid8", pa.uint64(), "uint64"),
 }
-_OTHER = LakeType("other", pa.large_string(), "varchar")
+_OTHER = LakeType("other", pa.large_string(), "string")
 _WHOLE = ("smallint", "integer", "bigint", "oid", "xid", "cid", "xid8")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _MAY_BE = {  # besides varchar, which any type may be
@@ -109,9 +112,9 @@ _MAY_BE = {  # besides varchar, which any type may be
 
 
 def lake_type(column: Column, asked: str | None = None) -> LakeType:
-    """The type that carries a column; `asked` is the user's wish: varchar, decimal(p,s), double or json, or [] of it.
+    """The type that carries a column. `asked`, if the user asks: varchar, decimal(p,s), double or json, or [] of it.
 
-    A wish that the column's type cannot be turned into is a ConfigError.
+    ConfigError if the column's type cannot be turned into that.
     """
     base = _base(column)
     natural = _numeric(base.typmod) if base.oid == _NUMERIC else _FIXED.get(base.oid, _OTHER)
@@ -146,11 +149,11 @@ def _numeric(typmod: int) -> LakeType:
 
 
 def _decimal(pg: str, precision: int, scale: int) -> LakeType:
-    return LakeType(pg, pa.decimal128(precision, scale), f"decimal({precision},{scale})")
+    return LakeType(pg, pa.decimal128(precision, scale), "decimal")
 
 
 def _as_text(kind: LakeType) -> LakeType:
-    return LakeType(kind.pg, pa.large_string(), "varchar")
+    return LakeType(kind.pg, pa.large_string(), "string")
 
 
 def _listed(kind: LakeType, base: BaseType) -> LakeType:
@@ -161,7 +164,7 @@ def _listed(kind: LakeType, base: BaseType) -> LakeType:
 
 
 def _turned(kind: LakeType, wish: str, column: Column, asked: str) -> LakeType:
-    """A type that is no list, turned into what the user asks for."""
+    """A type that is not a list, turned into what the user asks for."""
     decimal = _DECIMAL.fullmatch(wish)
     sort = "decimal(p,s)" if decimal else wish
     if sort == "varchar":
@@ -175,7 +178,9 @@ def _turned(kind: LakeType, wish: str, column: Column, asked: str) -> LakeType:
         if not (1 <= precision <= MAX_PRECISION and scale <= precision):
             raise _refused(column, asked, f"a decimal has at most {MAX_PRECISION} digits")
         return _decimal(kind.pg, precision, scale)
-    return LakeType(kind.pg, *((pa.float64(), "float64") if sort == "double" else (pa.large_string(), "json")))
+    if sort == "double":
+        return LakeType(kind.pg, pa.float64(), "float64")
+    return LakeType(kind.pg, pa.large_string(), "json")
 
 
 def _refused(column: Column, asked: str, why: str) -> ConfigError:

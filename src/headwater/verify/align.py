@@ -10,7 +10,7 @@ from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
 from headwater.errors import Unreachable
 from headwater.flow import Mirroring
-from headwater.state.fences import ask_for, running
+from headwater.state.waiting import ask_for, running
 
 __all__ = ["aligned"]
 

@@ -59,7 +59,7 @@ def _rows(con: duckdb.DuckDBPyConnection, pair: Pair, entries: list[dict[str, An
     for batch in con.execute(pair.keys(sorted({each["name"] for each in entries}))).to_arrow_reader(65536):
         rows = pa.Table.from_batches([batch])
         for index, kind in enumerate(kinds.values()):
-            if kind.ducklake == "uuid":
+            if kind.logical == "uuid":
                 texts = rows.column(index).cast(pa.string()).to_pylist()
                 rows = rows.set_column(index, rows.column_names[index], pa.array([uuid.UUID(t).bytes for t in texts]))
         keys = row_keys(rows.rename_columns([*kinds, "kh"]), kinds).to_pylist()

@@ -14,7 +14,7 @@ __all__ = ["replayed"]
 # The order of changes in one number. A copied row comes before the changes of a transaction at the copy's position;
 # what an update takes away under the old key, before what it brings under the new one.
 _ORDER = "CAST(_commit_lsn AS HUGEINT) * 4398046511104 + _seq * 4"
-_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # where DuckDB's name is not DuckLake's
+_NAMES = {"float32": "FLOAT", "float64": "DOUBLE", "string": "VARCHAR"}  # where DuckDB has another name
 
 
 def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...], earlier: Mapping[str, Sequence[str]]) -> str:
@@ -61,6 +61,6 @@ def _old(names: Sequence[str], kind: LakeType) -> str:
     """A column of the old row, which is kept in PostgreSQL's own text."""
     pointers = ("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
     text = f"coalesce({', '.join(f'json_extract_string(_old, {literal(pointer)})' for pointer in pointers)})"
-    if kind.ducklake == "blob":
+    if kind.logical == "binary":
         return f"unhex({text}[3:])"
-    return f"TRY_CAST({text} AS {_NAMES.get(kind.ducklake, kind.ducklake)})"
+    return f"TRY_CAST({text} AS {_NAMES.get(kind.logical, str(kind))})"

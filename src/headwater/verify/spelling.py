@@ -52,7 +52,7 @@ _BY_TYPE = {
     "float64": Spelling("{}::text", _DOUBLE, "CAST(CAST({} AS DOUBLE) AS VARCHAR)", "{}::text"),
     "uuid": Spelling("{}::text", "{}", "CAST({} AS VARCHAR)"),
     "time": Spelling(_MICROSECONDS, "{}", "CAST(epoch_us({}) AS VARCHAR)"),
-    "blob": Spelling("encode({}, 'hex')", "{}", "lower(hex({}))"),
+    "binary": Spelling("encode({}, 'hex')", "{}", "lower(hex({}))"),
 }
 
 
@@ -60,16 +60,16 @@ def spelling(kind: LakeType) -> Spelling:
     """How to compare a column of this type."""
     if kind.element is not None:
         return _list(kind, spelling(kind.leaf))
-    if kind.ducklake.startswith("decimal"):
+    if kind.logical == "decimal":
         return _decimal(kind)
-    if kind.ducklake == "date":
+    if kind.logical == "date":
         days = "CAST({} - DATE '1970-01-01' AS VARCHAR)"
         return Spelling("trim_scale(extract(epoch FROM {}) / 86400)::text", "{}", _infinite(days, "DATE '1970-01-01'"))
-    if kind.ducklake in ("timestamp", "timestamptz"):
-        return _moment(kind.ducklake)
-    if kind.ducklake == "json" and kind.pg not in ("json", "jsonb"):
+    if kind.logical in ("timestamp", "timestamptz"):
+        return _moment(kind.logical)
+    if kind.logical == "json" and kind.pg not in ("json", "jsonb"):
         return Spelling(PRINTED, "CASE WHEN is_json({}) THEN {} END", "CAST({} AS VARCHAR)", PRINTED)
-    return _BY_TYPE.get(kind.ducklake, _TEXT)
+    return _BY_TYPE.get(kind.logical, _TEXT)
 
 
 INVALID = "\0"  # before text that is not UTF-8, and so cannot be in the lake; PostgreSQL's own text has no NUL
@@ -88,7 +88,7 @@ def unproven(how: Spelling) -> Spelling:
 def _decimal(kind: LakeType) -> Spelling:
     # The cast alone would round. Zeros at the end are no digits.
     exact = rf"regexp_full_match({{}}, '-?\d*(\.\d{{0,{kind.arrow.scale}}}0*)?')"
-    value = f"CAST(TRY_CAST({{}} AS {kind.ducklake}) AS VARCHAR)"
+    value = f"CAST(TRY_CAST({{}} AS {kind}) AS VARCHAR)"
     return Spelling("{}::text", f"CASE WHEN {exact} THEN {value} END", value, "{}::text")
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from headwater.change import Column, Relation
 from headwater.ducklake.evolution import promotable
-from headwater.ducklake.model import Field, Table, numbered
+from headwater.ducklake.model import Field, LakeTable, numbered
 from headwater.ducklake.texts import text_of
+from headwater.ducklake.types import ducklake_type
 from headwater.errors import CannotFollow
 from headwater.lake import history
 from headwater.lake.mirrored import MirroredColumns
@@ -32,7 +33,7 @@ def fields_of(
 
 
 def evolved(
-    table: Table, mirrored: MirroredColumns, relation: Relation, kinds: dict[str, LakeType], next_id: int
+    table: LakeTable, mirrored: MirroredColumns, relation: Relation, kinds: dict[str, LakeType], next_id: int
 ) -> tuple[tuple[Field, ...], MirroredColumns]:
     """The table's columns once they follow the relation, and whom they mirror; CannotFollow if only a new copy could.
 
@@ -61,7 +62,7 @@ def evolved(
 
 def _field(name: str, kind: LakeType) -> Field:
     children = (_field("element", kind.element),) if kind.element is not None else ()
-    return Field(0, name, kind.ducklake, children=children)
+    return Field(0, name, ducklake_type(kind), children=children)
 
 
 def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -> Field:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.change import Lsn, TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Advance, Alteration, Commit, NewTable
+from headwater.ducklake.model import Advance, Alteration, NewTable, PlannedCommit
 from headwater.errors import AlreadyDelivered, CommitConflict, TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
@@ -57,7 +57,7 @@ class DuckLakeCopy:
         if kept:
             quarantine = self.new_quarantine.name if self.new_quarantine else quarantine_table(self.lake, source).id
             changes.append(table_change(quarantine, kept)[0])
-        commit = Commit(
+        commit = PlannedCommit(
             base,
             source,
             {each.oid: _advance(each, at, counts[each.oid]) for each in landing},

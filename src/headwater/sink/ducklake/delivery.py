@@ -11,9 +11,9 @@ from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Advance, Alteration, Commit, Field, Snapshot, Table
+from headwater.ducklake.model import Advance, Alteration, Field, LakeTable, PlannedCommit, Snapshot
 from headwater.ducklake.stats import column_stats, overlaps
-from headwater.ducklake.writing import arrow_type
+from headwater.ducklake.writing import TableFolder, arrow_type
 from headwater.files import filesystem
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
@@ -46,7 +46,7 @@ class DuckLakePlan:
     source: str
     base: Snapshot
     standings: Mapping[int, DuckLakeStanding]
-    quarantine: Table
+    quarantine: LakeTable
     evolutions: Mapping[int, _Evolution] = field(default_factory=dict)
 
     @property
@@ -125,7 +125,7 @@ class DuckLakeDelivery:
         kept = [note for to in (SETTLED, *map(misfits_of, upto)) for note in reports.get(to, ())]
         if kept:
             changes.append(table_change(plan.quarantine.id, kept)[0])
-        commit = Commit(
+        commit = PlannedCommit(
             plan.base,
             plan.source,
             advances,
@@ -153,7 +153,7 @@ class DuckLakeDelivery:
         table = self.plan.standings[oid].table
         return [
             TakenOut(
-                end_file(filesystem(table.path), table.path, file, self.target.attempt),
+                end_file(TableFolder(filesystem(table.path), table.path, self.target.attempt), file),
                 file.record_count - file.deleted_count,
             )
             for file in self.plan.lake.files([table.id], self.plan.base)

@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Commit
+from headwater.ducklake.model import PlannedCommit
 from headwater.sink.ducklake.quarantine import AUTHOR
 
 __all__ = ["land"]
 
 
-def land(lake: Lake, commit: Commit) -> int:
+def land(lake: Lake, commit: PlannedCommit) -> int:
     """Make the snapshot; its message and extra info name the group and the position. Returns its id."""
     position = max(advance.new for advance in commit.positions.values())
     group = commit.source.rsplit("/", 1)[-1]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from headwater.change import Lsn
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Commit, Field, NewTable, Snapshot, Table
+from headwater.ducklake.model import Field, LakeTable, NewTable, PlannedCommit, Snapshot
 from headwater.errors import OperatorMustAct
 from headwater.lake import quarantine
 from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, landing
@@ -23,13 +23,13 @@ def new_quarantine(lake: Lake) -> NewTable | None:
     return lake.new_table(quarantine.NAME, [Field(0, name, kind) for name, _, kind in quarantine.FIELDS])
 
 
-def quarantine_table(lake: Lake, source: str) -> Table:
+def quarantine_table(lake: Lake, source: str) -> LakeTable:
     """The quarantine; created anew if another client dropped it."""
     table = lake.table(quarantine.NAME)
     if table is None:
         new = new_quarantine(lake)
         assert new is not None
-        lake.commit(Commit(lake.snapshot(), source, new_tables=(new,), author=AUTHOR))
+        lake.commit(PlannedCommit(lake.snapshot(), source, new_tables=(new,), author=AUTHOR))
         return quarantine_table(lake, source)
     if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
         raise OperatorMustAct(
@@ -38,7 +38,7 @@ def quarantine_table(lake: Lake, source: str) -> Table:
     return table
 
 
-def quarantine_places(lake: Lake, table: Table, base: Snapshot) -> list[DuckLakePlace]:
+def quarantine_places(lake: Lake, table: LakeTable, base: Snapshot) -> list[DuckLakePlace]:
     return [DuckLakePlace(None, file) for file in lake.files([table.id], base)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.change import Relation, TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Commit
+from headwater.ducklake.model import PlannedCommit
 from headwater.ducklake.names import Names
 from headwater.lake.sink import Kinds
 from headwater.sink.ducklake.columns import fields_of
@@ -63,7 +63,7 @@ class DuckLakeSink:
 
     def rename(self, names: Mapping[int, TableName]) -> None:
         alterations = renamed(self._lake, self.source, names)
-        self._lake.commit(Commit(self._lake.snapshot(), self.source, alterations=alterations, author=AUTHOR))
+        self._lake.commit(PlannedCommit(self._lake.snapshot(), self.source, alterations=alterations, author=AUTHOR))
 
     def collect(self) -> int:
         return self._lake.collect(self.source)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Table
+from headwater.ducklake.model import LakeTable
 from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
@@ -20,7 +20,7 @@ class DuckLakeStanding:
     """Implements `headwater.lake.sink.Standing`."""
 
     oid: int
-    table: Table
+    table: LakeTable
     position: Lsn
     mirrored: MirroredColumns
     counts: Counts

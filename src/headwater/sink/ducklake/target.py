@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.model import Field, LiveFile, NewTable, Table
-from headwater.ducklake.writing import ROW_ID, plain_type, write_data_file
+from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable
+from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
 from headwater.lake.target import Destination, Taken
 from headwater.sink.ducklake.recent import Recent
@@ -49,7 +49,7 @@ class Landing:
     key: tuple[Field, ...]
 
 
-def landing(table: Table | NewTable, key: Sequence[str] = ()) -> Landing:
+def landing(table: LakeTable | NewTable, key: Sequence[str] = ()) -> Landing:
     by_name = {field.name: field for field in table.columns}
     return Landing(table.path, table.columns, tuple(by_name[name] for name in key if name in by_name))
 
@@ -88,14 +88,14 @@ class DuckLakeTarget:
         if not len(positions):
             return None
         wanted = positions.to_numpy()
-        files = filesystem(place.file.path)
+        path = self._landing(place).path
         alive = ~np.isin(wanted, self.gone(place), assume_unique=True)
         if not alive.any():
             return None
         gone = wanted[alive]
         report = TakenOut(
             deletes.delete_rows(
-                files, self._landing(place).path, place.file, gone, snapshot=self.snapshot, attempt=self.attempt
+                TableFolder(filesystem(path), path, self.attempt), place.file, gone, snapshot=self.snapshot
             ),
             len(gone),
         )
@@ -107,10 +107,8 @@ class DuckLakeTarget:
         try:
             for replacing, load in _file_loads(rows):
                 table = _completed(load, landing.fields)
-                file = write_data_file(
-                    files, landing.path, table, landing.fields, with_row_ids=replacing, attempt=self.attempt
-                )
-                done.append(Wrote(file))
+                where = TableFolder(files, landing.path, self.attempt)
+                done.append(Wrote(write_data_file(where, table, landing.fields, with_row_ids=replacing)))
         except Exception:  # nobody gets to know of those before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)

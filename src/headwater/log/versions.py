@@ -1,25 +1,25 @@
-"""The shape timeline of every table: its versions in the table relations, in the order of (lsn, id)."""
+"""Relation versions: the timeline of every table's columns, in the table `relations`, ordered by (lsn, id)."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from typing import Any, Literal
 
 from headwater.change import BaseType, Column, Facts, Lsn, Relation, TableName
 from headwater.state import State
 
-__all__ = ["Seen", "Shapes"]
+__all__ = ["Evidence", "Versions"]
 
-# How a version was found: a row's message told it, an event trigger reported it, or a look at the catalog has found it.
-Seen = Literal["rows", "ddl", "catalog"]
+# What shows a version: a Relation message before rows, an event trigger's report, or the source's catalog.
+Evidence = Literal["rows", "ddl", "catalog"]
 _COLUMNS = "lsn, id, oid, namespace, name, identity, columns"
 
 
-class Shapes:
-    """One group's relation versions. Threads of the one writer may share it."""
+class Versions:
+    """One group's relation versions. Threads of the single writer may share it."""
 
     def __init__(self, state: State, group: str) -> None:
         self._state = state
@@ -28,17 +28,17 @@ class Shapes:
         self._lock = threading.RLock()
 
     def forget(self) -> None:
-        """Ask the state again."""
+        """Read the state again at the next call."""
         with self._lock:
             self._newest = None
 
     def newest(self, oid: int, upto: Lsn | None = None) -> tuple[Lsn, Relation] | None:
-        """The newest version of a table, and since when; with `upto`, before the transaction that commits there."""
+        """The newest version of a table, and its first LSN; with `upto`, before the transaction that commits there."""
         with self._lock:
             newest = self._loaded().get(oid)
         if newest is None or upto is None or newest[0] < upto:
             return newest
-        # Else what comes was read before and not registered: what was found in it, and after it, is here already.
+        # Else that transaction was read before and not registered: versions found in it and after it are here already.
         rows = self._state.query(
             f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s"
             " AND (lsn < %s OR lsn = %s AND seen = 'catalog') ORDER BY lsn DESC, id DESC LIMIT 1",
@@ -56,19 +56,19 @@ class Shapes:
             self._newest = {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
         return self._newest
 
-    def version(self, relation: Relation, lsn: Lsn, before: Relation | None, seen: Seen) -> Relation:
-        """The relation with its version id: `before` if it is that, else a new one.
+    def version(self, relation: Relation, lsn: Lsn, before: Relation | None, evidence: Evidence) -> Relation:
+        """The relation with its version id: that of `before` if nothing has changed, else a new one.
 
-        What is read again, because it could not be registered, has the versions that it had.
+        A transaction that is read again, because it could not be registered, gets the versions that it had.
         """
         with self._lock:
             for known in (before, *self._read_before(relation.oid, lsn, before)):
                 if known is not None and replace(relation, id=known.id) == known:
                     return self._still(known, relation)
-            return self.add(replace(relation, id=self.reserve()), lsn, seen)
+            return self.add(replace(relation, id=self.reserve()), lsn, evidence)
 
     def _read_before(self, oid: int, lsn: Lsn, before: Relation | None) -> list[Relation]:
-        """The versions that the transaction at `lsn` was found to have when it was read before, after that one."""
+        """The versions after `before` that an earlier reading of the transaction at `lsn` has found."""
         newest = self._loaded().get(oid)
         if newest is None or newest[0] < lsn or (before is not None and newest[1].id == before.id):
             return []
@@ -81,10 +81,10 @@ class Shapes:
         ids = [each.id for each in found]
         return found[ids.index(before.id) + 1 :] if before is not None and before.id in ids else found
 
-    def look(self, relation: Relation) -> Relation:
+    def from_catalog(self, relation: Relation) -> Relation:
         """The relation as the catalog shows it, from the log's end on: a new version if it differs from the newest.
 
-        Meanwhile the log does not grow, so no delivery has come past that position before the version is there.
+        The log does not grow meanwhile, so no delivery can pass that position before the version is recorded.
         """
         with self._lock:
             try:
@@ -100,12 +100,12 @@ class Shapes:
                 raise
 
     def reserve(self) -> int:
-        """A version id that nobody else gets."""
+        """A version id that is not used elsewhere."""
         query = "SELECT nextval(pg_get_serial_sequence('headwater.relations', 'id'))"
         return int(self._state.query(query)[0][0])
 
-    def add(self, relation: Relation, lsn: Lsn, seen: Seen) -> Relation:
-        """A new version, under the id that it has."""
+    def add(self, relation: Relation, lsn: Lsn, evidence: Evidence) -> Relation:
+        """Add a new version, under the id that it has."""
         with self._lock:
             newest = self._loaded()
             with self._state.transaction() as connection:
@@ -114,7 +114,7 @@ class Shapes:
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     (
                         self._group,
-                        seen,
+                        evidence,
                         lsn,
                         relation.id,
                         relation.oid,
@@ -129,7 +129,7 @@ class Shapes:
         return relation
 
     def _still(self, known: Relation, now: Relation) -> Relation:
-        """The same version, with what the catalog shows of it now; of one in the past nobody can say any more."""
+        """The same version, with the facts that the catalog shows now; a version of the past keeps those it has."""
         lsn, newest = self._loaded()[known.oid]
         moved = replace(now, id=known.id, reason=known.reason)
         if newest.id != known.id or _json(moved) == _json(known):
@@ -147,7 +147,7 @@ class Shapes:
         return {each.id: each for _, each in map(_version, rows)}
 
     def defined(self, oids: Iterable[int], after: Lsn, before: Lsn) -> dict[int, tuple[Lsn, Relation]]:
-        """The newest version of each table that counts without a row, found with after <= lsn < before."""
+        """The newest version of each table that counts even without rows, found with after <= lsn < before."""
         rows = self._state.query(
             f"SELECT DISTINCT ON (oid) {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = ANY(%s)"
             " AND seen <> 'rows' AND lsn >= %s AND lsn < %s ORDER BY oid, lsn DESC, id DESC",
@@ -156,7 +156,7 @@ class Shapes:
         return {each.oid: (lsn, each) for lsn, each in map(_version, rows)}
 
     def generations(self, positions: Mapping[int, Lsn]) -> dict[int, int]:
-        """The generation that each table has at a position of its own; 0 of one that is not known there."""
+        """The generation of each table at the position given for it; 0 if the table is not known there."""
         rows = self._state.query(
             "SELECT DISTINCT ON (r.oid) r.oid, r.columns ->> 'generation' FROM headwater.relations r"
             " JOIN unnest(%s::bigint[], %s::pg_lsn[]) at(oid, lsn) ON at.oid = r.oid AND r.lsn < at.lsn"
@@ -173,7 +173,7 @@ def _json(relation: Relation) -> str:
 
 def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
     lsn, id, oid, namespace, name, identity, kept = row
-    columns = tuple(_column(*each) for each in kept["columns"])
+    columns = tuple(_column(each) for each in kept["columns"])
     facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"])
     table = TableName(namespace, name)
     return lsn, Relation(id, oid, table, identity, columns, facts, kept["generation"], kept["reason"])
@@ -183,5 +183,6 @@ def _by_number(kept: Mapping[str, Any]) -> dict[int, Any]:
     return {int(number): value for number, value in kept.items()}
 
 
-def _column(name: str, type_oid: int, typmod: int, key: bool, attnum: int, base: Any, *rest: Any) -> Column:
-    return Column(name, type_oid, typmod, key, attnum, None if base is None else BaseType(*base), *rest)
+def _column(kept: Sequence[Any]) -> Column:
+    column = Column(*kept)
+    return column if column.base is None else replace(column, base=BaseType(*column.base))

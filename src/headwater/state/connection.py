@@ -10,13 +10,13 @@ from typing import TypeVar
 from headwater.errors import Unreachable
 from headwater.postgres.connect import Connection, connect, translated
 
-__all__ = ["Session"]
+__all__ = ["SharedConnection"]
 
 Result = TypeVar("Result")
 
 
-class Session:
-    """Work on the state database, one transaction at a time."""
+class SharedConnection:
+    """A connection to the state's database, used by one transaction at a time."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -25,7 +25,7 @@ class Session:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction, tried once: Unreachable may mean that it was committed and the answer got lost."""
+        """A transaction, tried once: Unreachable may mean that it was committed and the answer was lost."""
         with self._lock, translated(self.url):
             connection = self._open()
             try:
@@ -36,7 +36,7 @@ class Session:
                     self.close()
 
     def run(self, work: Callable[[Connection], Result]) -> Result:
-        """Do `work` in a transaction, once more on a new connection if this one breaks. It must bear being repeated."""
+        """Do `work`, which must be idempotent, in a transaction; once more on a new connection if this one breaks."""
         try:
             with self.transaction() as connection:
                 return work(connection)

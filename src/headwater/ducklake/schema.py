@@ -1,4 +1,4 @@
-"""Schemas, tables and columns of one commit: dropped, altered, renamed, created, in the catalog's own rows."""
+"""The schema changes of one commit, written to the catalog: tables dropped, altered, renamed and created."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
-from headwater.ducklake.model import Alteration, Commit, NewTable, Snapshot
+from headwater.ducklake.model import Alteration, NewTable, PlannedCommit, Snapshot
 from headwater.ducklake.names import Names
 from headwater.errors import CommitConflict
 
-__all__ = ["Shaped", "safe_folder", "schema_folder", "shape"]
+__all__ = ["WrittenSchema", "safe_folder", "schema_folder", "write_schema"]
 
 _ENDS_WITH_ITS_TABLE = (  # as DuckLake's own DROP TABLE
     "ducklake_table",
@@ -30,8 +30,8 @@ _ENDS_WITH_ITS_TABLE = (  # as DuckLake's own DROP TABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
-    """The counters after it, and the ids of the tables that were created."""
+class WrittenSchema:
+    """The catalog's counters after the schema changes, and the ids of the tables that they created."""
 
     schema_version: int
     next_catalog_id: int
@@ -48,26 +48,28 @@ class _TableRow(NamedTuple):
     relative: bool
 
 
-def shape(tx: Transaction, data_path: str, commit: Commit, newest: Snapshot, log: list[str]) -> Shaped:
-    """Write all that a commit does to schemas, tables and columns; `log` gets DuckLake's words for it."""
-    return _Shaper(tx, data_path, commit, newest, log).shape()
+def write_schema(
+    tx: Transaction, data_path: str, commit: PlannedCommit, newest: Snapshot, log: list[str]
+) -> WrittenSchema:
+    """Write everything a commit does to schemas, tables and columns; `log` receives DuckLake's names for it."""
+    return _SchemaWriter(tx, data_path, commit, newest, log).write()
 
 
 def safe_folder(name: str, otherwise: str) -> str:
-    """The folder of a schema or table: its name, or `otherwise` if the name is not fit for one."""
+    """The folder of a schema or table: its name, or `otherwise` if the name is not suitable."""
     return (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else otherwise) + "/"
 
 
 def schema_folder(name: str) -> str:
-    """A folder for a schema whose name is not fit for one: the same for everyone who is about to create it."""
+    """A folder for a schema whose name is not suitable: the same for every client that is about to create it."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ducklake-schema:{name}"))
 
 
 @dataclass
-class _Shaper:
+class _SchemaWriter:
     tx: Transaction
     data_path: str
-    commit: Commit
+    commit: PlannedCommit
     newest: Snapshot
     log: list[str]
     changed: bool = False
@@ -78,7 +80,7 @@ class _Shaper:
         self.snapshot = self.newest.id + 1
         self.next_catalog_id = self.newest.next_catalog_id
 
-    def shape(self) -> Shaped:
+    def write(self) -> WrittenSchema:
         self._drop(self.commit.dropped)
         tables = self._tables(each.table for each in self.commit.alterations)
         for each in self.commit.alterations:
@@ -89,7 +91,7 @@ class _Shaper:
             if each.name is not None and each.name != (tables[each.table].schema, tables[each.table].name)
         ]
         self._name(renamed)
-        return Shaped(self.newest.schema_version + self.changed, self.next_catalog_id, self.created)
+        return WrittenSchema(self.newest.schema_version + self.changed, self.next_catalog_id, self.created)
 
     def _new_catalog_id(self) -> int:
         self.next_catalog_id += 1
@@ -136,7 +138,7 @@ class _Shaper:
             self.tx.ids(step.ended),
         )
         self._insert_columns(table.id, step.begun)
-        # DuckDB answers from a table's bounds, which know nothing of what older rows show in a new column.
+        # DuckDB answers from a table's bounds, which do not include what older rows show in a new column.
         self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id = %s", table.id)
         self._forget_inlined(table.id)
         self._new_version(table.id)
@@ -154,13 +156,13 @@ class _Shaper:
         }
 
     def _forget_inlined(self, table_id: int) -> None:
-        """Unregister where others' small inserts went, which has the old columns; DuckDB makes a new place for them."""
+        """Unregister the tables for others' inlined rows, which have the old columns; DuckDB creates new ones."""
         if reading.tables_with_inlined_rows(self.tx, [table_id]):
             raise CommitConflict(f"another client put rows of table {table_id} into the catalog", hint="plan again")
         for (name,) in self.tx.rows(
             "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = %s", table_id
         ):
-            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # else older snapshots need it
+            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # otherwise older snapshots need it
                 self.tx.execute("DELETE FROM ducklake_inlined_data_tables WHERE table_name = %s", name)
 
     def _insert_columns(self, table_id: int, rows: Iterable[ColumnRow]) -> None:
@@ -176,7 +178,7 @@ class _Shaper:
         )  # fmt: skip
 
     def _new_version(self, table_id: int) -> None:
-        """Files before and after it are not merged; a table without any version would never be."""
+        """Files before and after it are not merged; files of a table without any version would never be."""
         self.changed = True
         if table_id not in self.versioned:
             self.versioned.add(table_id)
@@ -186,7 +188,7 @@ class _Shaper:
     # -- names
 
     def _name(self, renamed: list[tuple[_TableRow, TableName]]) -> None:
-        """Give the renamed and the new tables their names, which all others have given up by now."""
+        """Give the renamed and the new tables their names; dropped and renamed tables have given up theirs by now."""
         if not renamed and not self.commit.new_tables:
             return
         self._end("ducklake_table", "table_id", [table.id for table, _ in renamed])
@@ -199,7 +201,7 @@ class _Shaper:
             self._create_table(new, *schemas[new.name.schema])
 
     def _check(self, wanted: list[TableName]) -> None:
-        """Refuse names that are taken; if they were not when the commit was planned, it is a conflict."""
+        """Refuse names that are taken; it is a conflict if they were free when the commit was planned."""
         taken = {name: since for name, _, since in reading.relations(self.tx)}
         created = {each.name for each in self.commit.new_tables}
         names = Names(reading.schemas(self.tx), taken)
@@ -209,7 +211,7 @@ class _Shaper:
             names.take(name)
 
     def _schemas(self, names: Iterable[TableName]) -> dict[str, tuple[int, str]]:
-        """Id and absolute path of every schema; those that tables need and that are missing are created."""
+        """Id and absolute path of every schema; missing ones that tables need are created."""
         found = {
             name: (id_, path if not relative else self.data_path + path)
             for id_, name, path, relative in self.tx.rows(
@@ -234,7 +236,7 @@ class _Shaper:
 
     def _rename(self, table: _TableRow, name: TableName, schema_id: int, schema_path: str) -> None:
         path, relative = table.path, table.relative
-        if schema_id != table.schema_id:  # the files stay where they are; the folder is no longer its schema's
+        if schema_id != table.schema_id:  # the files stay where they are, outside the folder of the new schema
             where = reading.table_paths(self.tx, self.data_path, [table.id], self.newest.id)[table.id]
             path, relative = where.removeprefix(schema_path), where.startswith(schema_path)
         self._insert_table((table.id, table.uuid, self.snapshot, schema_id, name.name, path, bool(relative)))
@@ -252,7 +254,7 @@ class _Shaper:
         self._insert_columns(id_, column_rows(table.columns))
         self._new_version(id_)
         self.tx.insert(
-            "ducklake_metadata",  # other clients' small inserts must not go where we do not look for rows
+            "ducklake_metadata",  # other clients' small inserts must not go into the catalog
             "key, value, scope, scope_id",
             [("data_inlining_row_limit", "0", "table", id_)],
         )

@@ -1,4 +1,4 @@
-"""The table of types in docs/types.md, made from the mapping: `python -m headwater.values.typetable` rewrites it."""
+"""The table of types in docs/types.md, made from the mapping: `python -m tools.typetable` rewrites it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.change import BaseType, Column
+from headwater.ducklake.types import ducklake_type
+from headwater.iceberg.types import iceberg_type
 from headwater.values.types import lake_type
 
 __all__ = ["BEGIN", "END", "type_table", "with_type_table"]
 
-BEGIN, END = "<!-- made by headwater.values.typetable -->", "<!-- end -->"
+BEGIN, END = "<!-- made by tools.typetable -->", "<!-- end -->"
 
 
 class _Row(NamedTuple):
-    """Types that go the same way: how they are spelled, one of them for the mapping, what is to be known."""
+    """Types that are carried alike: their names, the OID of one of them, and notes."""
 
     spelled: str
     oid: int
@@ -112,8 +114,8 @@ def type_table() -> str:
     lines = ["| PostgreSQL | DuckLake | Iceberg | edges |", "|---|---|---|---|"]
     for row in _ROWS:
         kind = lake_type(Column("", row.oid, row.typmod, key=False, base=BaseType(row.oid, row.typmod, row.dims, "")))
-        lake = kind.leaf.ducklake + "[]" * kind.depth
-        lines.append(f"| {_spelled(row.spelled)} | `{lake}` | `{kind.iceberg}` | {row.notes} |")
+        lake = ducklake_type(kind.leaf) + "[]" * kind.depth
+        lines.append(f"| {_spelled(row.spelled)} | `{lake}` | `{iceberg_type(kind)}` | {row.notes} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,96 @@
+"""How far each source table has come in a lake, in a table of the catalog: moved by the commit that brings the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.catalog import Transaction
+from headwater.ducklake.model import Advance, PlannedCommit, Position
+from headwater.errors import AlreadyDelivered, OperatorMustAct
+from headwater.lake.counts import Counts
+
+__all__ = ["POSITION_TABLE", "advance", "positions"]
+
+POSITION_TABLE = (
+    "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
+    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
+    " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
+    " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
+)
+
+
+def positions(tx: Transaction, source: str) -> dict[int, Position]:
+    """How far each table of a source has come, by the source's OID."""
+    found = tx.rows(
+        "SELECT source_oid, table_id, lsn, shape, copied, inserted, updated, deleted, quarantined"
+        " FROM headwater_position WHERE source = %s",
+        source,
+    )
+    return {oid: Position(table_id, Lsn(lsn), shape, Counts(*counts)) for oid, table_id, lsn, shape, *counts in found}
+
+
+def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
+    """Compare and set: a position that is not the expected one means that the batch was delivered before."""
+    first, next_ = [], []
+    for oid, step in commit.positions.items():
+        _check_forward(commit.source, oid, step)
+        table_id = created[step.table] if isinstance(step.table, TableName) else step.table
+        if step.expected is None:
+            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *astuple(step.counts)))
+        else:
+            *rows, quarantined = astuple(step.counts)
+            keep = int(table_id == step.table)  # a table that is copied again starts counting again
+            counted = *(each for count in rows for each in (keep, count)), quarantined
+            next_.append(
+                (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)
+            )
+    _forget(tx, commit, [row[1] for row in first])
+    if _insert(tx, first) + _update(tx, next_) != len(commit.positions):
+        now = positions(tx, commit.source)
+        there = [f"{oid}: {now[oid].lsn}" if oid in now else f"{oid}: new" for oid in commit.positions]
+        raise AlreadyDelivered(
+            f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
+            hint="read the positions again and go on from there",
+        )
+
+
+def _check_forward(source: str, oid: int, step: Advance) -> None:
+    if isinstance(step.table, int) and step.expected is not None and step.new < step.expected:
+        raise OperatorMustAct(  # its changes from there on would come a second time
+            f"table {oid} of {source!r} is at {step.expected} in the lake and would go back to {step.new}",
+            hint="this is a bug of Headwater: please report it with the log; nothing was written",
+        )
+
+
+def _forget(tx: Transaction, commit: PlannedCommit, first: Sequence[int]) -> None:
+    """Remove the positions of tables that leave, and those of mirrors that another client dropped from the lake."""
+    tx.execute_many(
+        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s"
+        " AND table_id NOT IN (SELECT table_id FROM ducklake_table WHERE end_snapshot IS NULL)",
+        [(commit.source, oid) for oid in first],
+    )
+    tx.execute_many(
+        "DELETE FROM headwater_position WHERE source = %s AND source_oid = %s",
+        [(commit.source, oid) for oid in commit.forgotten],
+    )
+
+
+def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
+    return tx.execute_many(
+        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
+        " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " ON CONFLICT (source, source_oid) DO NOTHING",
+        rows,
+    )
+
+
+def _update(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
+    return tx.execute_many(
+        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape),"
+        " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
+        " deleted = deleted * %s + %s, quarantined = quarantined + %s"
+        " WHERE source = %s AND source_oid = %s AND lsn = %s",
+        rows,
+    )

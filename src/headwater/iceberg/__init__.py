@@ -1,0 +1,1 @@
+"""Apache Iceberg: so far only its types."""

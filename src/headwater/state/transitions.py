@@ -1,0 +1,229 @@
+"""A table's life: PENDING → SNAPSHOT → CATCHUP → STREAMING, ERRORED and back, PAUSED by hand. Decided here, without IO.
+
+Capture and delivery run in different processes, so an event may reach a table that the other one has just moved: then
+the other's decision stays where the table below keeps the state. An event may also be recorded twice, when the answer
+to the first attempt was lost; the second changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from headwater.change import Lsn
+from headwater.state.rows import TableRow, TableState
+
+__all__ = [
+    "TRANSITIONS",
+    "CaughtUp",
+    "Copied",
+    "CopyBegun",
+    "Displaced",
+    "Event",
+    "Failed",
+    "IllegalTransition",
+    "Paused",
+    "RecopyRequested",
+    "Repositioned",
+    "Resumed",
+    "Retried",
+    "Stopped",
+    "TableDropped",
+    "TookOver",
+    "after",
+]
+
+
+class IllegalTransition(Exception):
+    """An event that a table in this state cannot meet: a bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBegun:
+    """The table is being copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy is in the lake, as the source was at `position`. It settles requests that ask for no later one."""
+
+    position: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The table is where the others of its group are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repositioned:
+    """The lake has the table at another position than was noted, because a crash came between."""
+
+    position: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The table cannot go on for now. A stopped table stays stopped."""
+
+    error: str
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The table cannot go on before an operator, or a change in the source, helps."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A table that failed tries again; one that was stopped does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A table that was stopped or paused goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The config no longer has the table."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecopyRequested:
+    """Only a copy of `lsn` or later helps; None: any copy that is still to come."""
+
+    reason: str
+    lsn: Lsn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDropped:
+    """The source dropped the table before `lsn`. One that is being mirrored receives what is staged first."""
+
+    lsn: Lsn
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TookOver:
+    """The table takes another one's place: it is copied, at `lsn` or later."""
+
+    reason: str
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """The table's mirror went to another one, and nothing in the source belongs to its entry of the config."""
+
+    lsn: Lsn
+    error: str
+
+
+Event = (
+    CopyBegun
+    | Copied
+    | CaughtUp
+    | Repositioned
+    | Failed
+    | Stopped
+    | Retried
+    | Resumed
+    | Paused
+    | RecopyRequested
+    | TableDropped
+    | TookOver
+    | Displaced
+)
+
+_KEPT: dict[TableState, TableState] = {
+    "PENDING": "PENDING",
+    "SNAPSHOT": "SNAPSHOT",
+    "CATCHUP": "CATCHUP",
+    "STREAMING": "STREAMING",
+    "ERRORED": "ERRORED",
+    "PAUSED": "PAUSED",
+}
+
+
+_MIRRORED = ("CATCHUP", "STREAMING")
+
+
+def _always(state: TableState) -> dict[TableState, TableState]:
+    return dict.fromkeys(_KEPT, state)
+
+
+# What each event makes of each state; in a state that is missing the event is illegal. A table that waits for a copy,
+# its first or another one, becomes PENDING instead of CATCHUP.
+TRANSITIONS: Mapping[type[Event], Mapping[TableState, TableState]] = {
+    CopyBegun: {"PENDING": "SNAPSHOT", "SNAPSHOT": "SNAPSHOT", "ERRORED": "SNAPSHOT"},
+    Copied: {"PENDING": "CATCHUP", "SNAPSHOT": "CATCHUP", "CATCHUP": "CATCHUP", "ERRORED": "CATCHUP"},
+    CaughtUp: {"CATCHUP": "STREAMING", "STREAMING": "STREAMING", "PENDING": "PENDING", "ERRORED": "ERRORED"},
+    Repositioned: {"CATCHUP": "CATCHUP", "STREAMING": "STREAMING", "PENDING": "PENDING", "ERRORED": "ERRORED"},
+    Failed: {state: "ERRORED" for state in _KEPT if state != "PAUSED"},
+    Stopped: _always("ERRORED"),
+    Retried: _KEPT | {"ERRORED": "CATCHUP"},
+    Resumed: _KEPT | {"ERRORED": "CATCHUP", "PAUSED": "PENDING"},
+    Paused: _always("PAUSED"),
+    RecopyRequested: _KEPT | {"CATCHUP": "PENDING", "STREAMING": "PENDING", "ERRORED": "PENDING"},
+    TableDropped: _KEPT | {"PENDING": "ERRORED", "SNAPSHOT": "ERRORED", "PAUSED": "ERRORED"},
+    TookOver: _always("PENDING"),
+    Displaced: _always("ERRORED"),
+}
+
+
+def after(row: TableRow, event: Event) -> TableRow:
+    """The table once the event has happened; IllegalTransition if it cannot happen to a table in this state."""
+    state = TRANSITIONS[type(event)].get(row.state)
+    if state is None:
+        raise IllegalTransition(f"table {row.source} is {row.state}, where {event} cannot happen")
+    if row.stopped and isinstance(event, Failed | Retried):
+        return row
+    changed = _changed(row, event)
+    waits = changed.position is None or changed.resync is not None
+    return replace(changed, state="PENDING" if state == "CATCHUP" and waits else state)
+
+
+def _changed(row: TableRow, event: Event) -> TableRow:
+    """Everything that the event changes except the state."""
+    well = replace(row, error=None, failures=0, retry_at=None)
+    match event:
+        case CopyBegun():
+            return replace(well, failures=row.failures)  # until the copy is there
+        case Copied(position):
+            return _copied(well, position)
+        case CaughtUp():
+            return well if row.state in _MIRRORED else row
+        case Repositioned(position):
+            return replace(row, position=position)
+        case Failed(error, retry_at):
+            again = row.state == "ERRORED" and row.retry_at == retry_at  # the same failure, recorded before
+            return replace(row, error=error, retry_at=retry_at, failures=row.failures + (not again))
+        case Stopped(error) | Paused(error):
+            return replace(well, error=error)
+        case Retried():
+            return replace(well, failures=row.failures) if row.state == "ERRORED" else row
+        case Resumed():
+            return well if row.state in ("ERRORED", "PAUSED") else row
+        case RecopyRequested(reason, lsn):
+            return replace(well, resync=row.resync or reason, resync_lsn=max(row.resync_lsn, lsn or Lsn(0)))
+        case TableDropped(lsn, error):
+            dropped = replace(row, dropped_lsn=row.dropped_lsn or lsn)
+            return dropped if row.state in _MIRRORED else replace(dropped, error=error, retry_at=None)
+        case TookOver(reason, lsn):
+            return replace(well, resync=reason, resync_lsn=lsn, dropped_lsn=None)
+        case Displaced(lsn, error):
+            gone = replace(row, position=None, copy_lsn=None, resync=None, replaces=(), dropped_lsn=lsn)
+            return replace(gone, error=error, retry_at=None)
+
+
+def _copied(row: TableRow, position: Lsn) -> TableRow:
+    there = replace(row, position=position, copy_lsn=position)
+    return replace(there, resync=None, replaces=()) if position >= row.resync_lsn else there
