@@ -107,12 +107,12 @@ def test_an_unchanged_value_is_taken_from_the_old_tuple_or_told_as_a_hole(
     full = split(messages, 3)
     expected = [known(old, new, key) for old, new in history if new]
     for column in range(3):
-        assert values(full.told(column, in_key=column in key)) == [row[column] for row in expected]
+        assert values(full.values(column, in_key=column in key)) == [row[column] for row in expected]
     assert not full.holes.any()  # not asked for
     keys = split(messages, 3, key, find_holes=True)
     assert keys.holes.tolist() == [TOAST in row for row in expected]
     for column in key:
-        assert values(keys.told(column, in_key=True)) == [row[column] for row in expected]
+        assert values(keys.values(column, in_key=True)) == [row[column] for row in expected]
 
 
 @given(sent)
@@ -128,8 +128,8 @@ def test_one_row_is_read_as_all_of_them_are(change: Any) -> None:
 def test_an_old_key_tells_the_key_and_nothing_else() -> None:
     moved = message("U", cells("K", ["k", None]), cells("N", [TOAST, TOAST]))
     parts = split(pa.array([moved]), 2, [0], find_holes=True)
-    assert values(parts.told(0, in_key=True)) == ["k"]
-    assert values(parts.told(0, in_key=False)) == [TOAST]
+    assert values(parts.values(0, in_key=True)) == ["k"]
+    assert values(parts.values(0, in_key=False)) == [TOAST]
     assert parts.holes.tolist() == [True]  # the other column
     assert new_row(moved) == [UNCHANGED, UNCHANGED]
 

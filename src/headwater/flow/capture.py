@@ -24,7 +24,7 @@ def capture(
     *,
     look_every: float = 2.0,
 ) -> None:
-    """Source → log, until told to stop: durable and registered first, only then may PostgreSQL recycle its WAL.
+    """Source → log, until `stop` is set: durable and registered first, only then may PostgreSQL recycle its WAL.
 
     Beside it the source's catalog is watched, for changes without a row, with `look_every` seconds between two
     looks; `also` is called with each.

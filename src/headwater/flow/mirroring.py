@@ -42,7 +42,7 @@ class Mirroring:
 
 
 def fail(m: Mirroring, row: TableRow, error: str) -> None:
-    """One table's trouble stays its own: it waits, longer each time, and the others go on."""
+    """A table that fails waits, longer each time; the others go on."""
     wait = min(RETRY_FIRST * 2 ** min(row.failures, 10), RETRY_LONGEST)
     m.state.record(m.group, row.oid, Failed(error, datetime.now(UTC) + wait))
     logger.error("table %s: %s", row.source, error, extra={"table": str(row.source), "retry_in": wait.total_seconds()})
@@ -82,4 +82,4 @@ def tidy(m: Mirroring) -> None:
     # Of a table that was dropped nothing more comes.
     positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
-        logger.info("deleted %d segment files that nobody needs any more", gone)
+        logger.info("deleted %d segment files that every table has passed", gone)

@@ -9,7 +9,7 @@ __all__ = ["Counts"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows copied and net changes since then; `quarantined` values, since ever, could not be held by their types."""
+    """Rows copied and net changes since then; `quarantined` counts all values that their types could not hold."""
 
     copied: int = 0
     inserted: int = 0

@@ -12,7 +12,7 @@ COLUMNS = (  # name, how it travels, what it is in the lake
     ("_commit_ts", pa.timestamp("us", tz="UTC"), "timestamptz"),
     ("_xid", pa.int64(), "int64"),
     ("_seq", pa.int64(), "int64"),
-    ("_old", pa.large_string(), "json"),  # the row before, as far as the replica identity tells it
+    ("_old", pa.large_string(), "json"),  # the row before, as far as the replica identity has it
     ("_unchanged", pa.large_string(), "json"),  # columns whose large values the source did not send again
 )
 SCHEMA = pa.schema([pa.field(name, arrow) for name, arrow, _ in COLUMNS])

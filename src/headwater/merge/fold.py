@@ -1,7 +1,7 @@
 """What a batch of changes amounts to, in plain Python. `net.py` does the same on Arrow; a property test compares them.
 
 Read it as the specification of the merge: `fold` is the whole meaning, and `apply` says what its answer means.
-UNCHANGED values are told by an earlier change to the same row in the batch, also under the key it had then, else by
+UNCHANGED values come from an earlier change to the same row in the batch, also under the key it had then, else from
 the row in the lake. `net.py` only says where each is to be looked for; `rows.py` does the looking.
 Tables without a key are not in it: their fold is a subtraction of how often each row went from how often it came.
 """

@@ -1,4 +1,4 @@
-"""History mode: every change becomes a row of its own, the new row beside what the source tells of the old one."""
+"""History mode: every change becomes a row of its own, the new row beside what the source sends of the old one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _OPS = {ord(op): name for op, name in (("I", "insert"), ("U", "update"), ("D", "
 def history_rows(mirror: Mirror, relation: Relation, changes: pa.Table) -> Typed:
     """Changes of one relation version, in commit order, as rows of the history.
 
-    A deleted row's columns hold what the replica identity tells of it; `_old` has that too, and for an update what it
-    tells of the row before. Values that the source did not send are null, and named in `_unchanged`.
+    A deleted row's columns hold what the replica identity has of it; `_old` has that too, and for an update what it
+    has of the row before. Values that the source did not send are null, and named in `_unchanged`.
     """
     ops = changes["op"].to_numpy()
     alone = ops == TRUNCATE
-    told = changes.filter(pa.array(~alone)) if alone.any() else changes
-    body, bad, old, unchanged = _body(mirror, relation, told)
+    with_rows = changes.filter(pa.array(~alone)) if alone.any() else changes
+    body, bad, old, unchanged = _body(mirror, relation, with_rows)
     at = np.full(len(ops), -1)
-    at[~alone] = np.arange(told.num_rows)
+    at[~alone] = np.arange(with_rows.num_rows)
     where = pa.array(at, mask=alone)  # a truncate has no row
     back = np.flatnonzero(~alone)
     head = [
@@ -70,7 +70,7 @@ def _body(
         if index is None:
             arrays.append(missing(column, len(messages)))
             continue
-        new, old = parts.told(index, in_key=column.name in mirror.key), parts.old.cells[index]
+        new, old = parts.values(index, in_key=column.name in mirror.key), parts.old.cells[index]
         both = pa.concat_arrays([new.text, old.text]).take(pa.array(shown))
         decoded = decode(both, column.kind)
         arrays.append(decoded.array)

@@ -2,7 +2,7 @@
 
 They are made from typed values, so that a key from the WAL and the same key read from the lake's Parquet agree.
 Numbers, dates and times are eight bytes whatever their width, so a widened column keeps its keys.
-Not made canonical, because PostgreSQL tells the old spelling whenever it changes: types carried as text.
+Not made canonical, because PostgreSQL sends the old spelling whenever it changes: types carried as text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Arra
 
 
 def row_keys(rows: pa.Table, key: Mapping[str, LakeType]) -> pa.Array:
-    """What each row is told apart by: the key, or without one all it holds."""
+    """What each row is known by: its key, or without one all its values."""
     if key:
         return key_bytes([rows[name].combine_chunks() for name in key], list(key.values()))
     return row_bytes([column.combine_chunks() for column in rows.columns])
@@ -175,7 +175,7 @@ def _bytes_of(part: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _framed(part: pa.Array) -> list[pa.Array]:
-    """The pieces of one column among several; a variable one tells its length first: keys cannot run together."""
+    """The pieces of one column among several; a variable one has its length first, so that keys cannot run together."""
     if pa.types.is_fixed_size_binary(part.type):
         return [part]
     lengths = pc.binary_length(part).to_numpy().astype(">i8")

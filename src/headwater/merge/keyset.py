@@ -32,12 +32,12 @@ class KeySet:
         hashes = key_hashes(here)
         near = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         alike = np.flatnonzero(self._hashes[near] == hashes)
-        told = here.take(pa.array(alike)).cast(self._keys.type)
-        same: npt.NDArray[np.bool_] = pc.equal(told, self._keys.take(pa.array(self._order[near[alike]]))).to_numpy(
+        near_hits = here.take(pa.array(alike)).cast(self._keys.type)
+        same: npt.NDArray[np.bool_] = pc.equal(near_hits, self._keys.take(pa.array(self._order[near[alike]]))).to_numpy(
             zero_copy_only=False
         )
         if not same.all():  # two keys have one hash
-            same = same | pc.is_in(told, value_set=self._keys).to_numpy(zero_copy_only=False)
+            same = same | pc.is_in(near_hits, value_set=self._keys).to_numpy(zero_copy_only=False)
         return alike[same]
 
 

@@ -37,7 +37,7 @@ class Mirror:
     name: str
     start: Lsn  # transactions before it are in the lake already
     columns: tuple[MirrorColumn, ...]
-    key: tuple[str, ...]  # none: rows are told apart by all they hold
+    key: tuple[str, ...]  # none: rows are known by all their values
     rows: int
     bytes: int  # of their messages
     inserts_only: bool  # then no key can be in the lake yet, and nothing needs to be found there
@@ -45,7 +45,7 @@ class Mirror:
 
     @property
     def key_columns(self) -> tuple[MirrorColumn, ...]:
-        """What rows are told apart by."""
+        """What rows are known by."""
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.key) or self.columns
 

@@ -43,7 +43,7 @@ CHANGE = pa.schema(
     ]
 )
 
-# A row to write. With holes: the messages before it, newest first, until one that tells everything; if none does,
+# A row to write. With holes: the messages before it, newest first, until one that omits nothing; if all do,
 # `base` is the key, before the batch, of the row in the lake that has the rest.
 UPSERT = pa.schema(
     [
@@ -119,7 +119,7 @@ def fold_bag(changes: pa.Table) -> NetChanges:
 
 
 def _last(codes: np.ndarray, rows: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """For each code as many of its rows as told, the last ones."""
+    """For each code as many of its rows as `many` says, the last ones."""
     rows = rows[np.argsort(codes[rows], kind="stable")]
     ends = np.cumsum(np.bincount(codes[rows], minlength=len(many)))
     from_behind = ends[codes[rows]] - np.arange(len(rows))  # 1: the last of its code

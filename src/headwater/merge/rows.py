@@ -29,7 +29,8 @@ def columns_in(mirror: Mirror, relation: Relation) -> dict[str, int]:
     at = {column.attnum: index for index, column in enumerate(relation.columns)}
     if 0 in at:
         raise CannotFollow(
-            f"table {mirror.name} was altered several times while nobody looked: which column was which is not known"
+            f"table {mirror.name} was altered several times between two looks at the catalog: which column is which is"
+            " not known"
         )
     return {column.name: at[column.attnum] for column in mirror.columns if column.attnum in at}
 
@@ -45,7 +46,7 @@ def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
     updates = np.count_nonzero(parts.op == UPDATE)
     updated = np.flatnonzero(parts.op[parts.old.rows] == UPDATE)
     if not mirror.key and not (parts.whole.all() and len(updated) == updates):
-        raise CannotFollow(f"table {mirror.name} has no key, and a change does not tell the whole old row")
+        raise CannotFollow(f"table {mirror.name} has no key, and a change comes without the whole old row")
     new = _keys(mirror, places, parts, new=True)
     old = _keys(mirror, places, parts, new=False)
     counterpart = np.searchsorted(parts.new.rows, parts.old.rows[updated])
@@ -77,7 +78,7 @@ def _origins(holes: npt.NDArray[np.bool_], old: pa.Array, at: _Rows, moved: _Row
 def typed_rows(
     mirror: Mirror, relations: Mapping[int, Relation], upserts: pa.Table, lake: pa.Table | None = None
 ) -> Typed:
-    """New rows, all of one relation version, decoded by column onto the table's newest shape.
+    """New rows, all of one relation version, decoded by column onto the table's newest columns.
 
     `upserts` has at least `relation` and `message`; with holes also what fills them (`net.UPSERT`): older messages, or
     the row of key `base` among `lake`, the lake's own rows with a column `key`.
@@ -91,7 +92,7 @@ def typed_rows(
         if index is None:
             arrays.append(missing(column, upserts.num_rows))
             continue
-        cells = parts.told(index, in_key=column.name in mirror.key)
+        cells = parts.values(index, in_key=column.name in mirror.key)
         if (cells.kind == UNCHANGED).any():
             cells = _from_older(mirror, relations, column, upserts, cells)
         decoded = decode(cells.text, column.kind)
@@ -128,7 +129,7 @@ def _from_older(
 
 
 def first_value(mirror: Mirror, column: MirrorColumn, versions: Sequence[tuple[Relation, bytes]]) -> bytes | int | None:
-    """A column's value in the first of these messages, newest first, that tells it; UNCHANGED if none does."""
+    """A column's value in the first of these messages, newest first, that has it; UNCHANGED if none does."""
     for relation, message in versions:
         index = columns_in(mirror, relation).get(column.name)
         if index is None:
@@ -178,7 +179,7 @@ def _keys(mirror: Mirror, places: Mapping[str, int], parts: Split, *, new: bool)
                 raise CannotFollow(f"table {mirror.name} has another key than before: {column.name!r} is new in it")
             columns.append(missing(column, len(tuples.rows)))
             continue
-        cells = parts.told(index, in_key=True) if new else tuples.cells[index]
+        cells = parts.values(index, in_key=True) if new else tuples.cells[index]
         decoded = decode(cells.text, column.kind)
         if decoded.bad and mirror.key:
             raise unfit_key(mirror.name, column.name, column.kind, decoded.bad[0])

@@ -52,7 +52,7 @@ class Tuples:
 class Split:
     """Messages taken apart: `op` for each of them, `whole` for each old tuple (the entire row, not just the key).
 
-    `holes`, for each new tuple: some value of it is UNCHANGED, and its own message does not tell it (`told`).
+    `holes`, for each new tuple: some value of it is UNCHANGED, and the old tuple does not have it either (`values`).
     """
 
     op: npt.NDArray[np.uint8]
@@ -61,29 +61,29 @@ class Split:
     whole: npt.NDArray[np.bool_]
     holes: npt.NDArray[np.bool_]
 
-    def told(self, column: int, *, in_key: bool) -> Cells:
+    def values(self, column: int, *, in_key: bool) -> Cells:
         """A column of the new tuples, UNCHANGED values taken from the old tuple of the same message if it has them."""
         cells = self.new.cells[column]
         holes = cells.kind == UNCHANGED
         if not holes.any():
             return cells
-        tells = np.flatnonzero(self.whole | in_key)  # an old key tells key columns only
-        mine = np.searchsorted(self.new.rows, self.old.rows[tells])
+        having = np.flatnonzero(self.whole | in_key)  # an old key has key columns only
+        mine = np.searchsorted(self.new.rows, self.old.rows[having])
         mine[mine == len(holes)] = 0  # a delete: it has no new tuple
-        fits = (self.new.rows[mine] == self.old.rows[tells]) & holes[mine]
-        tells, mine = tells[fits], mine[fits]
+        fits = (self.new.rows[mine] == self.old.rows[having]) & holes[mine]
+        having, mine = having[fits], mine[fits]
         old = self.old.cells[column]
         kind = cells.kind.copy()
-        kind[mine] = old.kind[tells]
+        kind[mine] = old.kind[having]
         at = np.arange(len(holes))
-        at[mine] = len(holes) + tells
+        at[mine] = len(holes) + having
         return Cells(pa.concat_arrays([cells.text, old.text]).take(pa.array(at)), kind)
 
 
 def split(messages: pa.Array, count: int, columns: Collection[int] | None = None, *, find_holes: bool = False) -> Split:
     """Take apart insert, update and delete messages of a relation with `count` columns; `columns`: only these.
 
-    `find_holes`: `columns` are the key, and `holes` is told, which takes a look at every column.
+    `find_holes`: `columns` are the key, and `holes` is computed, which takes a look at every column.
     """
     wanted = frozenset(range(count) if columns is None else columns)
     if len(messages) == 0:
@@ -152,12 +152,12 @@ class _Walk:
         found[-1:] = True  # nothing follows its end
         return rows[found[rows]]
 
-    def _holes(self, at: _Places, key_told: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Whether the tuples whose cells start at `at` have an UNCHANGED value, other than in a key that is told."""
+    def _holes(self, at: _Places, key_sent: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Whether the tuples whose cells start at `at` have an UNCHANGED value outside of a key that was sent."""
         found = np.zeros(len(at), bool)
         for column in range(self.count):
             kind, _, at = self._column(at)
-            found |= (kind == UNCHANGED) & ~(key_told & (column in self.wanted))
+            found |= (kind == UNCHANGED) & ~(key_sent & (column in self.wanted))
         return found
 
     def _check(self, op: npt.NDArray[np.uint8], mark: npt.NDArray[np.uint8], has_old: npt.NDArray[np.bool_]) -> None:

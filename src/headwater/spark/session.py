@@ -115,7 +115,7 @@ def _jvm_output_logged() -> Iterator[None]:
 
 
 def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
-    """Run the plan's shape once: the first job of a session costs seconds, and no user should wait for them."""
+    """Run a plan like a delivery's once: the first job of a session costs seconds, and no user should wait for them."""
 
     def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for name in modules:  # so that each worker has paid for its imports
