@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from headwater.commands.verifyview import show
 from headwater.verify import Difference, Verified
-from headwater.verify.view import show
 
 OK = Verified("g", "public.t", "public.t", "equal", position="0/1", snapshot_id=3, source_rows=5, lake_rows=5)
 KEYLESS = Verified("g", "public.h", "raw.h", "not compared", reason="its history has no key to tell rows apart by")

@@ -37,7 +37,7 @@ _DRAIN = 300.0
 
 
 def show(seconds: float | None, folder: Path) -> None:
-    """The whole demo; see `headwater.commands.demo.demo`."""
+    """The whole demo; see `headwater demo --help`."""
     console = Console()
     with ExitStack() as stack:
         home = stack.enter_context(claimed(folder))

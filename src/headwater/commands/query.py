@@ -1,0 +1,43 @@
+"""`headwater query`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from headwater.commands import render
+from headwater.commands.session import Session
+
+__all__ = ["query"]
+
+
+@click.command()
+@click.argument("sql")
+@click.option("--fresh", is_flag=True, help="First wait until all that is committed now is in the lake.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for --fresh."
+)
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.pass_obj
+def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool) -> None:
+    """Ask the lakes in DuckDB's SQL, for reading only.
+
+    Every DuckLake is there under its name; names without one are looked up in the first group's lake.
+
+    \b
+      headwater query 'SELECT status, count(*) FROM public.orders GROUP BY ALL' --fresh
+      headwater query 'SELECT * FROM main.public.orders AT (VERSION => 3) LIMIT 5'
+      headwater query 'SELECT * FROM main.snapshots()' --json
+    """
+    from headwater.query import query as ask
+    from headwater.status.fresh import wait_until_fresh
+
+    config = session.config()
+    if fresh:
+        wait_until_fresh(config, timeout)
+    answer = ask(config, sql, os.environ, as_text=not as_json)
+    if as_json:
+        click.echo(render.as_json(answer.columns, answer.rows))
+    else:
+        render.print_table(*answer)

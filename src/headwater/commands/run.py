@@ -1,0 +1,58 @@
+"""`headwater run`, and the processes that it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from headwater.commands.session import Session
+from headwater.config import DEFAULT_FILE
+
+__all__ = ["capture", "deliver", "run"]
+
+
+@click.command()
+@click.option("--until-caught-up", is_flag=True, help="End when all that is committed now is in the lakes.")
+@click.option("--recopy", is_flag=True, help="Copy tables again that the lake has lost: all of them, if it is new.")
+@click.pass_obj
+def run(session: Session, until_caught_up: bool, recopy: bool) -> None:
+    """Mirror the config's groups.
+
+    Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. Stops
+    on Ctrl-C or SIGTERM: drains what is staged, at most 30 s; the next run goes on from there.
+
+    \b
+      headwater run
+      headwater -c shop.yaml --log-format json run --until-caught-up
+    """
+    from headwater.checks import check as find
+    from headwater.supervise.running import Asked
+    from headwater.supervise.running import run as supervise
+
+    config = session.config()
+    if problems := find(config, os.environ, recopy=recopy):
+        raise ExceptionGroup("the config cannot run", problems)
+    file = (session.file or DEFAULT_FILE).resolve()
+    sys.exit(supervise(config, os.environ, Asked(file, session.log_format, until_caught_up, recopy)))
+
+
+@click.command("_capture", hidden=True)
+@click.argument("group")
+@click.pass_obj
+def capture(session: Session, group: str) -> None:
+    """Capture one group: started by `run`."""
+    from headwater.supervise.running import capture_child
+
+    sys.exit(capture_child(session.config(), group))
+
+
+@click.command("_deliver", hidden=True)
+@click.option("--all-needed", is_flag=True)
+@click.pass_obj
+def deliver(session: Session, all_needed: bool) -> None:
+    """Deliver all groups: started by `run`."""
+    from headwater.supervise.running import deliver_child
+
+    sys.exit(deliver_child(session.config(), os.environ, all_needed=all_needed))

@@ -1,0 +1,38 @@
+"""`headwater verify`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from headwater.commands.session import Session
+
+__all__ = ["verify"]
+
+
+@click.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=300, show_default=True, help="Seconds to wait for the lake."
+)
+@click.pass_obj
+def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
+    """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
+
+    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1; so it does
+    if a table of the config cannot be compared, and says why.
+
+    \b
+      headwater verify
+      headwater verify public.orders public.customers --json
+    """
+    from headwater.commands.verifyview import show
+    from headwater.verify.groups import verify_all
+
+    verdicts = verify_all(session.config(), os.environ, tables, timeout)
+    show(verdicts, as_json=as_json)
+    if not all(each.ok for each in verdicts):
+        sys.exit(1)
