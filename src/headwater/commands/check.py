@@ -6,15 +6,16 @@ import os
 
 import click
 
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 
 __all__ = ["check"]
 
 
 @click.command()
 @click.option("--sql", is_flag=True, help="Only print the script that a superuser runs to install event triggers.")
+@common_options
 @click.pass_obj
-def check(session: Session, sql: bool) -> None:
+def check(options: Options, sql: bool) -> None:
     """Check that `run` can start: source, state, log, lakes. Reports every problem, and what to do about it.
 
     Event triggers report schema changes at their moment. `run` installs them if its role may; otherwise a superuser:
@@ -25,7 +26,7 @@ def check(session: Session, sql: bool) -> None:
     from headwater.checks import check as find
     from headwater.checks.schema import schema_changes, trigger_script
 
-    config = session.config()
+    config = options.config()
     if sql:
         click.echo(trigger_script(config), nl=False)
         return

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -15,9 +13,9 @@ from headwater.commands.demo import demo
 from headwater.commands.doctor import doctor
 from headwater.commands.exits import Exits
 from headwater.commands.group import group
+from headwater.commands.options import Options, common_options
 from headwater.commands.query import query
 from headwater.commands.run import capture, deliver, run
-from headwater.commands.session import Session
 from headwater.commands.status import status
 from headwater.commands.verify import verify
 from headwater.logs import configure
@@ -26,18 +24,10 @@ __all__ = ["cli", "main"]
 
 
 @click.group(cls=Exits, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The config file.  [default: headwater.yaml]",
-)
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@common_options
 @click.version_option(__version__, prog_name="headwater")
-@click.pass_context
-def cli(ctx: click.Context, file: Path | None, log_format: Literal["text", "json"]) -> None:
+@click.pass_obj
+def cli(options: Options) -> None:
     """Mirror PostgreSQL into lakehouse tables, continuously and exactly once.
 
     \b
@@ -57,8 +47,7 @@ def cli(ctx: click.Context, file: Path | None, log_format: Literal["text", "json
     Exit codes: 0 well; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
     again later may help; 4 an operator must act; 70 a bug in Headwater.
     """
-    configure(log_format)
-    ctx.obj = Session(file, log_format)
+    configure(options.log_format)
 
 
 for each in (demo, doctor, check, run, capture, deliver, status, verify, query, group, config):

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from headwater.commands import render
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 from headwater.config import DEFAULT_FILE
 from headwater.errors import CheckFailed
 
@@ -18,12 +18,13 @@ __all__ = ["doctor"]
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@common_options
 @click.pass_obj
-def doctor(session: Session, as_json: bool) -> None:
+def doctor(options: Options, as_json: bool) -> None:
     """Check this machine: Python, Java, libraries, memory, disk, and the config if there is one."""
     from headwater.commands.machine import diagnose
 
-    file = session.file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    file = options.file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     checks = diagnose(os.environ, file)
     columns = ("check", "result", "found", "next move")
     rows = [(c.name, "ok" if c.ok else "problem", c.found, "" if c.ok else c.hint) for c in checks]

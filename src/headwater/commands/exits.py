@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headwater.commands.session import Session
+from headwater.commands.options import Options
 from headwater.errors import HeadwaterError
 from headwater.logs import redact
 from headwater.supervise import crash
@@ -71,7 +71,7 @@ def _reader_gone() -> bool:
 
 
 def _secrets(ctx: click.Context) -> Iterable[str]:
-    return ctx.obj.secrets if isinstance(ctx.obj, Session) else ()
+    return ctx.obj.secrets if isinstance(ctx.obj, Options) else ()
 
 
 def _leaves(group: ExceptionGroup[HeadwaterError]) -> Iterable[HeadwaterError]:

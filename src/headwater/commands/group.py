@@ -9,25 +9,27 @@ from dataclasses import asdict
 import click
 
 from headwater.commands import render
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 from headwater.errors import ConfigError
 
 __all__ = ["group"]
 
 
 @click.group()
+@common_options
 def group() -> None:
     """List the groups, or drop one."""
 
 
 @group.command("list")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@common_options
 @click.pass_obj
-def group_list(session: Session, as_json: bool) -> None:
+def group_list(options: Options, as_json: bool) -> None:
     """List the groups of the config, and those that ran with it and have left it."""
     from headwater.supervise.groups import list_groups
 
-    found = list_groups(session.config())
+    found = list_groups(options.config())
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
@@ -38,8 +40,9 @@ def group_list(session: Session, as_json: bool) -> None:
 @group.command("drop")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@common_options
 @click.pass_obj
-def group_drop(session: Session, name: str, yes: bool) -> None:
+def group_drop(options: Options, name: str, yes: bool) -> None:
     """Forget a group: drop its slot, its publication, its staged changes and its state.
 
     Its tables in the lake stay as they are. If the config still has the group, the next `headwater run` copies its
@@ -47,7 +50,7 @@ def group_drop(session: Session, name: str, yes: bool) -> None:
     """
     from headwater.supervise.groups import drop_group
 
-    config = session.config()
+    config = options.config()
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigError(f"dropping group {name!r} was not confirmed", hint="add --yes")

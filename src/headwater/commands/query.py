@@ -7,7 +7,7 @@ import os
 import click
 
 from headwater.commands import render
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 
 __all__ = ["query"]
 
@@ -19,8 +19,9 @@ __all__ = ["query"]
     "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for --fresh."
 )
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@common_options
 @click.pass_obj
-def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool) -> None:
+def query(options: Options, sql: str, fresh: bool, timeout: float, as_json: bool) -> None:
     """Ask the lakes in DuckDB's SQL, for reading only.
 
     Every DuckLake is there under its name; names without one are looked up in the first group's lake.
@@ -33,7 +34,7 @@ def query(session: Session, sql: str, fresh: bool, timeout: float, as_json: bool
     from headwater.query import query as ask
     from headwater.status.fresh import wait_until_fresh
 
-    config = session.config()
+    config = options.config()
     if fresh:
         wait_until_fresh(config, timeout)
     answer = ask(config, sql, os.environ, as_text=not as_json)

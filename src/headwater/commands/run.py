@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 from headwater.config import DEFAULT_FILE
 
 __all__ = ["capture", "deliver", "run"]
@@ -16,8 +16,9 @@ __all__ = ["capture", "deliver", "run"]
 @click.command()
 @click.option("--until-caught-up", is_flag=True, help="End when all that is committed now is in the lakes.")
 @click.option("--recopy", is_flag=True, help="Copy tables again that the lake has lost: all of them, if it is new.")
+@common_options
 @click.pass_obj
-def run(session: Session, until_caught_up: bool, recopy: bool) -> None:
+def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
     """Mirror the config's groups.
 
     Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. Stops
@@ -31,28 +32,30 @@ def run(session: Session, until_caught_up: bool, recopy: bool) -> None:
     from headwater.supervise.running import Asked
     from headwater.supervise.running import run as supervise
 
-    config = session.config()
+    config = options.config()
     if problems := find(config, os.environ, recopy=recopy):
         raise ExceptionGroup("the config cannot run", problems)
-    file = (session.file or DEFAULT_FILE).resolve()
-    sys.exit(supervise(config, os.environ, Asked(file, session.log_format, until_caught_up, recopy)))
+    file = (options.file or DEFAULT_FILE).resolve()
+    sys.exit(supervise(config, os.environ, Asked(file, options.log_format, until_caught_up, recopy)))
 
 
 @click.command("_capture", hidden=True)
 @click.argument("group")
+@common_options
 @click.pass_obj
-def capture(session: Session, group: str) -> None:
+def capture(options: Options, group: str) -> None:
     """Capture one group: started by `run`."""
     from headwater.supervise.running import capture_child
 
-    sys.exit(capture_child(session.config(), group))
+    sys.exit(capture_child(options.config(), group))
 
 
 @click.command("_deliver", hidden=True)
 @click.option("--all-needed", is_flag=True)
+@common_options
 @click.pass_obj
-def deliver(session: Session, all_needed: bool) -> None:
+def deliver(options: Options, all_needed: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
-    sys.exit(deliver_child(session.config(), os.environ, all_needed=all_needed))
+    sys.exit(deliver_child(options.config(), os.environ, all_needed=all_needed))

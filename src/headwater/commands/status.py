@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 from headwater.config.values import duration
 
 __all__ = ["status"]
@@ -29,8 +29,9 @@ class _Duration(click.ParamType[timedelta]):
 @click.option(
     "--max-lag", type=_Duration(), metavar="DURATION", help="With --check: exit 1 also if a lake is further behind."
 )
+@common_options
 @click.pass_obj
-def status(session: Session, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None) -> None:
+def status(options: Options, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None) -> None:
     """Show every group and table: what runs, how far it is, and what keeps it.
 
     Exits 0 if that could be shown. For monitoring there is --check: all is well if every group is RUNNING, without an
@@ -45,7 +46,7 @@ def status(session: Session, watch: bool, as_json: bool, checked: bool, max_lag:
 
     if max_lag is not None and not checked:
         raise click.UsageError("--max-lag needs --check")
-    with open_status(session.config()) as ask:
+    with open_status(options.config()) as ask:
         found = show(ask, as_json=as_json, watch=watch)
     if checked:
         found.check(max_lag)

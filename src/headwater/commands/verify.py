@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from headwater.commands.session import Session
+from headwater.commands.options import Options, common_options
 
 __all__ = ["verify"]
 
@@ -18,8 +18,9 @@ __all__ = ["verify"]
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=300, show_default=True, help="Seconds to wait for the lake."
 )
+@common_options
 @click.pass_obj
-def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
+def verify(options: Options, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
     """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
 
     Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1; so it does
@@ -32,7 +33,7 @@ def verify(session: Session, tables: tuple[str, ...], as_json: bool, timeout: fl
     from headwater.commands.verifyview import show
     from headwater.verify.groups import verify_all
 
-    verdicts = verify_all(session.config(), os.environ, tables, timeout)
+    verdicts = verify_all(options.config(), os.environ, tables, timeout)
     show(verdicts, as_json=as_json)
     if not all(each.ok for each in verdicts):
         sys.exit(1)
