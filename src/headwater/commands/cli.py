@@ -13,6 +13,7 @@ from headwater.commands.demo import demo
 from headwater.commands.doctor import doctor
 from headwater.commands.exits import Exits
 from headwater.commands.group import group
+from headwater.commands.init import init
 from headwater.commands.options import Options, common_options
 from headwater.commands.query import query
 from headwater.commands.run import capture, deliver, run
@@ -34,7 +35,8 @@ def cli(options: Options) -> None:
     See it at work, with nothing to prepare:
       headwater demo
     \b
-    Then with a database of your own, described in headwater.yaml:
+    Then with a database of your own:
+      headwater init postgresql://app@db/shop writes headwater.yaml, which you may edit
       headwater doctor                        is this machine ready?
       headwater config schema                 what may the file say?
       headwater check                         can it run? every problem at once
@@ -50,7 +52,7 @@ def cli(options: Options) -> None:
     configure(options.log_format)
 
 
-for each in (demo, doctor, check, run, capture, deliver, status, verify, query, group, config):
+for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, group, config):
     cli.add_command(each)
 
 

@@ -102,7 +102,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        hint = "name one with `headwater -c FILE`, or see one at work: `headwater demo` writes its own"
+        hint = "write one with `headwater init postgresql://...`, name one with -c FILE, or try `headwater demo`"
         raise ConfigError(f"no config file {str(path)!r}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
