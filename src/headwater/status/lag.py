@@ -46,7 +46,9 @@ NONE, UNKNOWN = Lag(0, 0.0), Lag(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotView:
+    """A replication slot as the source shows it now."""
+
     active: bool
     wal_status: str | None
     wal_bytes: int | None  # that the source keeps for it
@@ -59,7 +61,7 @@ class SourceView:
 
     lsn: Lsn
     now: datetime
-    slots: Mapping[str, Slot]
+    slots: Mapping[str, SlotView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ def source_view(source: State, slots: Collection[str]) -> SourceView:
     return SourceView(lsn, now, found)
 
 
-def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, Slot]:
+def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, SlotView]:
     found = source.query(
         "SELECT s.slot_name::text, s.active, s.wal_status, pg_wal_lsn_diff(%s, s.restart_lsn)::bigint, r.sent_lsn"
         " FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid"
         " WHERE s.slot_name = ANY(%s)",
         (lsn, list(names)),
     )
-    return {name: Slot(*slot) for name, *slot in found}
+    return {name: SlotView(*slot) for name, *slot in found}
 
 
 def recorded(state: State, group: str) -> Recorded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -47,6 +47,7 @@ class TableStatus:
     resync: str | None  # why the table is to be copied again
     error: str | None
     retry_at: datetime | None
+    not_mirrored: list[str] = field(default_factory=list)  # generated columns that PostgreSQL does not send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
