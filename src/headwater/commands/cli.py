@@ -11,7 +11,7 @@ from headwater.commands.check import check
 from headwater.commands.config import config
 from headwater.commands.demo import demo
 from headwater.commands.doctor import doctor
-from headwater.commands.exits import Exits
+from headwater.commands.exits import Exits, open_standard_streams
 from headwater.commands.group import group
 from headwater.commands.init import init
 from headwater.commands.options import Options, common_options
@@ -58,5 +58,6 @@ for each in (demo, init, doctor, check, run, capture, deliver, status, verify, q
 
 def main() -> None:
     """The console script."""
+    open_standard_streams()
     cli.main(prog_name="headwater")
     sys.exit(0)
