@@ -278,6 +278,14 @@ def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: 
     assert code == 0
 
 
+def test_run_says_at_once_that_it_will_start_spark(folder: Folder) -> None:
+    folder.config("postgresql://app@127.0.0.1:1/shop")
+    _, told = folder.run("run")
+    first, second, *_ = told.splitlines()
+    assert "checking the source and the lakes, then starting Spark, which takes some seconds" in first
+    assert second.startswith("error: ")
+
+
 def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop: str) -> None:
     folder.config(shop)
     folder.run("check")  # makes the lake

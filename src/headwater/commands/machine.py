@@ -1,4 +1,4 @@
-"""Can this machine run Headwater? Each thing it needs is tried, and what is amiss comes with the next move."""
+"""Can this machine run Headwater? Each thing it needs is tried, and each problem comes with the next move."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def _duckdb_extensions() -> Check:
             return Check("duckdb extensions", False, "ducklake does not load", hint)
         with contextlib.suppress(duckdb.Error, HeadwaterError):
             attach(con, SqliteUrl(f"{folder}/lake.sqlite"), "trial", data_path=folder, s3=S3())
-        with contextlib.suppress(duckdb.Error, HeadwaterError):  # nobody answers there: loading it is the point
+        with contextlib.suppress(
+            duckdb.Error, HeadwaterError
+        ):  # no server is there: loading the extension is the point
             attach(con, PostgresUrl(f"host={folder} connect_timeout=1", "public"), "nowhere", read_only=True)
         rows = con.execute("SELECT extension_name FROM duckdb_extensions() WHERE loaded").fetchall()
     missing = [name for name in _EXTENSIONS if (name,) not in rows]

@@ -25,7 +25,9 @@ class Options:
 
     file: Path | None = None
     given_format: LogFormat | None = None
-    secrets: set[str] = field(default_factory=set)  # filled when the config is read, for whoever prints afterwards
+    secrets: set[str] = field(
+        default_factory=set
+    )  # filled when the config is read, to be hidden in what is printed afterwards
 
     @property
     def log_format(self) -> LogFormat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -11,6 +12,8 @@ from headwater.commands.options import Options, common_options
 from headwater.config import DEFAULT_FILE
 
 __all__ = ["capture", "deliver", "run"]
+
+logger = logging.getLogger(__name__)
 
 
 @click.command()
@@ -28,15 +31,16 @@ def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
       headwater run
       headwater -c shop.yaml --log-format json run --until-caught-up
     """
-    from headwater.checks import check as find
-    from headwater.supervise.running import Asked
+    config = options.config()
+    logger.info("checking the source and the lakes, then starting Spark, which takes some seconds")
+    from headwater.checks import check as find  # only now: it takes a second
+    from headwater.supervise.running import RunOptions
     from headwater.supervise.running import run as supervise
 
-    config = options.config()
     if problems := find(config, os.environ, recopy=recopy):
         raise ExceptionGroup("the config cannot run", problems)
     file = (options.file or DEFAULT_FILE).resolve()
-    sys.exit(supervise(config, os.environ, Asked(file, options.log_format, until_caught_up, recopy)))
+    sys.exit(supervise(config, os.environ, RunOptions(file, options.log_format, until_caught_up, recopy)))
 
 
 @click.command("_capture", hidden=True)

@@ -65,7 +65,7 @@ class SourceView:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class LogEnd:
     """When the log's end was recorded, by the clock of the state's server; the newest commit by the source's."""
 
     now: datetime
@@ -109,11 +109,11 @@ def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, SlotVie
     return {name: SlotView(*slot) for name, *slot in found}
 
 
-def recorded(state: State, group: str) -> Recorded:
+def recorded(state: State, group: str) -> LogEnd:
     rows = state.query(
         "SELECT clock_timestamp(), captured_at, captured_commit_at FROM headwater.groups WHERE name = %s", (group,)
     )
-    return Recorded(*rows[0])
+    return LogEnd(*rows[0])
 
 
 def staged(state: State, group: str) -> dict[int | None, Staged]:
@@ -155,7 +155,7 @@ class Oldest:
         return known
 
 
-def capture_lag(view: SourceView, row: GroupRow, noted: Recorded, streams: bool, oldest: Oldest) -> Lag:
+def capture_lag(view: SourceView, row: GroupRow, noted: LogEnd, streams: bool, oldest: Oldest) -> Lag:
     """Of the log behind the source; `streams`: a capture process runs, and is well."""
     if row.captured_lsn is None:
         return UNKNOWN

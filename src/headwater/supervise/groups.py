@@ -76,8 +76,8 @@ def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:
     root = row.log.place if row.log else config.log
     log = Log(state, row.name, root)
     if log.strange():
-        logger.warning("the log %r is another one by now: it stays as it is", root)
+        logger.warning("the log %r is another one now, and is left alone", root)
         return
     Scratch.clear(f"{root}/scratch/{place(row.source_id, row.name)}")
     if count := log.remove():
-        yield f"{count} segments in {root!r}"
+        yield f"{count:,} segment{'' if count == 1 else 's'} in {root!r}"
