@@ -183,7 +183,7 @@ def test_values_in_quarantine_are_counted_and_a_copy_that_is_to_come_is_told(
     assert (orders.state, orders.error) == ("PENDING", None)
     assert "'id' became" in (orders.resync or "")
     show(lambda: status, as_json=False, watch=False)
-    assert f"public.orders: is copied again: {orders.resync}" in capsys.readouterr().out
+    assert f"public.orders: is to be copied again: {orders.resync}" in capsys.readouterr().out
     assert json.loads(json_of(status))["groups"][0]["tables"][0]["resync"] == orders.resync
     flow.copy(shop.m)
     orders = tables(asked(shop))["public.orders"]

@@ -18,7 +18,7 @@ __all__ = ["check"]
 def check(options: Options, sql: bool) -> None:
     """Check that `run` can start: source, state, log, lakes. Reports every problem, and what to do about it.
 
-    Event triggers report schema changes at their moment. `run` installs them if its role may; otherwise a superuser:
+    Event triggers report schema changes as they happen. `run` installs them if its role may; if not, a superuser does:
 
     \b
       headwater check --sql | psql 'postgresql://postgres@db/shop'

@@ -41,12 +41,12 @@ def cli(options: Options) -> None:
       headwater config schema                 what may the file say?
       headwater check                         can it run? every problem at once
       headwater run                           mirror until Ctrl-C, or --until-caught-up
-      headwater status --watch                how far it is
-      headwater verify                        is the lake what the source is?
-      headwater group list                    which groups there are; drop one
+      headwater status --watch                how far behind it is
+      headwater verify                        does the lake equal the source?
+      headwater group list                    which groups there are; `group drop` ends one
       headwater query 'SELECT count(*) FROM public.orders' --fresh
     \b
-    Exit codes: 0 well; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
+    Exit codes: 0 success; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
     again later may help; 4 an operator must act; 70 a bug in Headwater.
     """
     configure(options.log_format)

@@ -17,11 +17,13 @@ __all__ = ["doctor"]
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array of objects.")
 @common_options
 @click.pass_obj
 def doctor(options: Options, as_json: bool) -> None:
-    """Check this machine: Python, Java, libraries, memory, disk, and the config if there is one."""
+    """Check this machine: Python, Java, libraries, memory, disk, and the config if there is one.
+
+    Nothing is connected to and nothing is changed; `headwater check` looks at the source and the lakes."""
     from headwater.commands.machine import diagnose
 
     file = options.file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)

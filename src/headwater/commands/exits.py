@@ -24,7 +24,7 @@ _NO_READER = 141  # as if SIGPIPE had ended us
 
 
 class Exits(click.Group):
-    """Turns our errors into messages and exit codes, several at once included."""
+    """Turns Headwater's errors, also several at once, into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -22,7 +22,7 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array of objects.")
 @common_options
 @click.pass_obj
 def group_list(options: Options, as_json: bool) -> None:

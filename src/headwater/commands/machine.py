@@ -113,13 +113,13 @@ def _memory() -> Check:
     match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     available = int(match[1]) * 1024 if match else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Check(
-        "memory", available >= _MEMORY, f"{_size(available)} available", "Spark wants 2 GB: end something else"
+        "memory", available >= _MEMORY, f"{_size(available)} available", "Spark needs 2 GB: stop another program"
     )
 
 
 def _disk(name: str, folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
-    hint = f"make room on the disk of {str(folder)!r}: the log keeps what the lake has not taken yet"
+    hint = f"free space on the disk of {str(folder)!r}: the log keeps changes until the lake has them"
     return Check(name, free >= _DISK, f"{_size(free)} free at {folder}", hint)
 
 

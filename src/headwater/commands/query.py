@@ -14,17 +14,18 @@ __all__ = ["query"]
 
 @click.command()
 @click.argument("sql")
-@click.option("--fresh", is_flag=True, help="First wait until all that is committed now is in the lake.")
+@click.option("--fresh", is_flag=True, help="First wait until everything committed so far is in the lake.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for --fresh."
+    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="With --fresh: seconds to wait."
 )
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array of objects.")
 @common_options
 @click.pass_obj
 def query(options: Options, sql: str, fresh: bool, timeout: float, as_json: bool) -> None:
-    """Ask the lakes in DuckDB's SQL, for reading only.
+    """Query the lakes in DuckDB's SQL, read-only.
 
-    Every DuckLake is there under its name; names without one are looked up in the first group's lake.
+    Every DuckLake of the config is attached under its name; a table name without a lake is looked up in the lake of the
+    first group.
 
     \b
       headwater query 'SELECT status, count(*) FROM public.orders GROUP BY ALL' --fresh

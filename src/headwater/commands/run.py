@@ -17,19 +17,21 @@ logger = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--until-caught-up", is_flag=True, help="End when all that is committed now is in the lakes.")
-@click.option("--recopy", is_flag=True, help="Copy tables again that the lake has lost: all of them, if it is new.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything committed so far is in the lakes.")
+@click.option(
+    "--recopy", is_flag=True, help="Copy again the tables that the lake has lost: all of them if the lake is new."
+)
 @common_options
 @click.pass_obj
 def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
-    """Mirror the config's groups.
+    """Mirror the groups of the config.
 
-    Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. Stops
-    on Ctrl-C or SIGTERM: drains what is staged, at most 30 s; the next run goes on from there.
+    Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. On
+    Ctrl-C or SIGTERM it delivers what is staged, for at most 30 s, and stops; the next run goes on from there.
 
     \b
       headwater run
-      headwater -c shop.yaml --log-format json run --until-caught-up
+      headwater run -c shop.yaml --log-format json --until-caught-up
     """
     config = options.config()
     logger.info("checking the source and the lakes, then starting Spark, which takes some seconds")

@@ -23,19 +23,22 @@ class _Duration(click.ParamType[timedelta]):
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="One object; with --watch, one a line.")
-@click.option("--check", "checked", is_flag=True, help="Exit 1 unless all is well, 3 if the source is unreachable.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object; with --watch, one per line.")
+@click.option("--check", "checked", is_flag=True, help="Exit 1 if there is a problem, 3 if the source is unreachable.")
 @click.option(
-    "--max-lag", type=_Duration(), metavar="DURATION", help="With --check: exit 1 also if a lake is further behind."
+    "--max-lag",
+    type=_Duration(),
+    metavar="DURATION",
+    help="With --check: exit 1 also if a lake is further behind than that, as 30s.",
 )
 @common_options
 @click.pass_obj
 def status(options: Options, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None) -> None:
-    """Show every group and table: what runs, how far it is, and what keeps it.
+    """Show every group and table: what runs, how far behind it is, and what stops it.
 
-    Exits 0 if that could be shown. For monitoring there is --check: all is well if every group is RUNNING, without an
-    error, and no table is ERRORED.
+    Exits 0 if the status could be shown. For monitoring, --check exits 1 unless every group is RUNNING without an error
+    and no table is ERRORED.
 
     \b
       headwater status --watch

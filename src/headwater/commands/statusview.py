@@ -192,7 +192,7 @@ def _aligned(columns: dict[str, list[str]]) -> Iterator[str]:
 
 def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
-        yield f"is copied again: {table.resync}"
+        yield f"is to be copied again: {table.resync}"
     if table.state == "SNAPSHOT":
         about = f"{table.copied_rows:,} of about {counted(table.copy_total, 'row')}" if table.copy_total else None
         yield f"copied {about or counted(table.copied_rows, 'row')}"

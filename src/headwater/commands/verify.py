@@ -14,17 +14,21 @@ __all__ = ["verify"]
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array of objects.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=300, show_default=True, help="Seconds to wait for the lake."
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=300,
+    show_default=True,
+    help="Seconds to wait until the lake is at the LSN.",
 )
 @common_options
 @click.pass_obj
 def verify(options: Options, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
-    """Prove that the lake is what the source is: row counts and content, at one and the same LSN, while writes go on.
+    """Prove that the lake equals the source: row counts and content, at the same LSN, while writes go on.
 
-    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1; so it does
-    if a table of the config cannot be compared, and says why.
+    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1. It also
+    exits 1 if a table of the config cannot be compared, and says why.
 
     \b
       headwater verify

@@ -31,7 +31,7 @@ def _summary(verdicts: Sequence[Verified]) -> str:
     if differ:
         return f"verify: {differ} of {counted(len(verdicts), 'table')} {'differs' if differ == 1 else 'differ'}{rest}"
     if failed := sum(not each.ok for each in verdicts):
-        return f"verify: {failed} of {counted(len(verdicts), 'table')} could not be compared, no other differs"
+        return f"verify: {failed} of {counted(len(verdicts), 'table')} could not be compared; no other table differs"
     rows = sum(each.source_rows or 0 for each in equal)
     return f"verify: OK ({counted(len(equal), 'table')}, {counted(rows, 'row')}{rest})"
 

@@ -58,7 +58,7 @@ def duration(value: object) -> timedelta:
         raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
     length = timedelta(**{_UNITS[match[2]]: float(match[1])})
     if not length:
-        raise ValueError(f"a duration must be longer than nothing: {shown(value)}")
+        raise ValueError(f"a duration must be longer than 0: {shown(value)}")
     return length
 
 

@@ -30,7 +30,7 @@ STALE_SECONDS = 30.0  # capture that runs records its position every 10 seconds 
 
 
 class Lag(NamedTuple):
-    """None: it cannot be known."""
+    """How far one position is behind another; None: it cannot be known."""
 
     bytes: int | None  # of WAL
     seconds: float | None
@@ -156,7 +156,7 @@ class Oldest:
 
 
 def capture_lag(view: SourceView, row: GroupRow, noted: LogEnd, streams: bool, oldest: Oldest) -> Lag:
-    """Of the log behind the source; `streams`: a capture process runs, and is well."""
+    """Of the log behind the source; `streams`: a capture process runs, and has a heartbeat."""
     if row.captured_lsn is None:
         return UNKNOWN
     behind = view.lsn.value - row.captured_lsn.value

@@ -32,7 +32,7 @@ class ListedGroup:
 
 
 def list_groups(config: Config) -> list[ListedGroup]:
-    """The config's groups, and those that the state knows besides."""
+    """The groups of the config, and those that only the state has."""
     with closing(State.connect(config.state_url)) as state:
         known = _known(state)
         found = [_listed(config, state, name, known.get(name)) for name in config.groups]
@@ -42,7 +42,7 @@ def list_groups(config: Config) -> list[ListedGroup]:
 def drop_group(config: Config, name: str) -> list[str]:
     """Drop a group's slot, publication, log and state; what was dropped. Its tables in the lake stay as they are.
 
-    In an order that lets a drop that broke off be repeated: the state goes last.
+    A drop that failed halfway can be repeated: the state goes last.
     """
     with closing(State.connect(config.state_url)) as state, ExitStack() as held:
         known = _known(state)
