@@ -268,14 +268,22 @@ def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: 
         make_ready(config, state)
     folder.config(shop, "public.orders")
     code, told = headwater(folder.path / "headwater.yaml", "verify")  # in a process: it must not end our Spark
-    assert "public.gone: not compared: it is not in the config any more" in told
+    assert "public.gone: not compared: it is no longer in the config" in told
     assert "public.orders: not compared: it has not been copied yet" in told
-    assert "verify: 1 of 2 tables could not be compared, no other differs" in told
+    assert "verify: 1 of 2 tables could not be compared; no other table differs" in told
     assert code == 1
     execute(shop, "DROP TABLE gone")
     code, told = headwater(folder.path / "headwater.yaml", "verify", "public.gone")
     assert "verify: OK (0 tables, 0 rows; 1 not compared)" in told
     assert code == 0
+
+
+def test_run_says_at_once_that_it_will_start_spark(folder: Folder) -> None:
+    folder.config("postgresql://app@127.0.0.1:1/shop")
+    _, told = folder.run("run")
+    first, second, *_ = told.splitlines()
+    assert "checking the source and the lakes, then starting Spark, which takes some seconds" in first
+    assert second.startswith("error: ")
 
 
 def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop: str) -> None:

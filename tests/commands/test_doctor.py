@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.commands.cli import cli
-from headwater.commands.doctor import Check, diagnose
+from headwater.commands.machine import Check, diagnose
 
 
 def found(name: str, env: dict[str, str], config: Path | None = None) -> list[Check]:

@@ -431,7 +431,7 @@ def test_a_run_until_caught_up_ends_when_everything_is_there(database: str, tmp_
         source.execute("UPDATE orders SET item = 'changed', id = id + 10000 WHERE id % 3 = 0")
         code, said = headwater(file, "verify")
         assert code == 3, said
-        assert "the source is ahead, and nothing runs to bring it up" in said
+        assert "the source is ahead, and nothing delivers" in said
         assert "headwater run --until-caught-up" in said
         assert run() > first
         lake.execute("UPDATE lake.public.orders SET item = 'forged' WHERE id = 1")

@@ -184,7 +184,7 @@ def test_values_in_quarantine_are_counted_and_a_copy_that_is_to_come_is_told(
     assert (orders.state, orders.error) == ("PENDING", None)
     assert "'id' became" in (orders.resync or "")
     show(lambda: status, as_json=False, watch=False)
-    assert f"public.orders: is copied again: {orders.resync}" in capsys.readouterr().out
+    assert f"public.orders: is to be copied again: {orders.resync}" in capsys.readouterr().out
     assert json.loads(json_of(status))["groups"][0]["tables"][0]["resync"] == orders.resync
     flow.copy(shop.m)
     orders = tables(asked(shop))["public.orders"]
@@ -234,7 +234,7 @@ def test_json_and_text_say_the_same(shop: Mirror, capsys: pytest.CaptureFixture[
     assert text.startswith("group g → lake main: STOPPED, lag ")
     assert f"snapshot {group['snapshot_id']} at {group['delivered_lsn']}\n" in text
     (line,) = [line for line in text.splitlines() if line.startswith("public.quiet ")]
-    assert line.split()[:6] == ["public.quiet", "STREAMING", "2", "2", "0", "0"]
+    assert line.split()[:4] == ["public.quiet", "STREAMING", "2", "2"]
     assert "public.orders: ERROR: another client has partitioned" in text
 
 
@@ -518,19 +518,47 @@ def shown(group: GroupStatus, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_ordinary_tables_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    group = replace(SHOWN, tables=(a_table("public.order_items"), a_table("public.orders", rows=1)))
+    orders = a_table("public.orders", rows=1, lag_seconds=754.0, updated=0)
+    group = replace(SHOWN, tables=(a_table("public.order_items"), orders))
     assert shown(group, capsys).splitlines() == [
         "group shop → lake main: RUNNING, lag 1.2 s (12 kB), snapshot 42 at 0/1A2B3C0",
         "  capture RUNNING, pid 4711 on db-1; slot keeps 16 MB of WAL",
         "  delivery STOPPED, pid 4712 on db-1 was killed; 1 change staged",
+        "  2 tables STREAMING",
         "",
-        "table               state           rows   inserted  updated  deleted",
-        "------------------  ---------  ---------  ---------  -------  -------",
-        "public.order_items  STREAMING  1,234,567  1,234,567   23,456        0",
-        "public.orders       STREAMING          1  1,234,567   23,456        0",
+        "table                    rows   inserted  updated     lag",
+        "------------------  ---------  ---------  -------  ------",
+        "public.order_items  1,234,567  1,234,567   23,456   0.0 s",
+        "public.orders               1  1,234,567        0  12 min",
         "",
     ]
-    assert max(map(len, shown(group, capsys).splitlines())) <= 80
+
+
+def test_the_states_are_counted_and_shown_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    states = ["STREAMING", "ERRORED", "STREAMING"]
+    text = shown(replace(SHOWN, tables=tuple(a_table(f"public.t{n}", state=s) for n, s in enumerate(states))), capsys)
+    assert "\n  3 tables: 2 STREAMING, 1 ERRORED\n" in text
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("public.")] == states
+    assert "\n  1 table PENDING\n" in shown(replace(SHOWN, tables=(a_table("public.t", state="PENDING"),)), capsys)
+
+
+def test_what_does_not_fit_is_left_out_but_for_names(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = a_table("warehouse.order_items_archive", deleted=9_876_543, quarantined=3, position="0/1", rows=10**9)
+    named = a_table("public.orders", lake_table="raw.orders")
+    group = replace(SHOWN, name="a_name_of_forty_characters_for_a_group_00", lake="an_archive_in_the_cloud")
+    lines = shown(replace(group, tables=(wide, named)), capsys).splitlines()
+    assert max(map(len, lines)) <= 80
+    (heading,) = [line for line in lines if line.startswith("table")]
+    assert heading.split() == ["table", "rows", "quarantined", "lag", "lake", "table"]
+    status = Status("0/1A2B3C4", None, (replace(group, tables=(wide, named)),), ())
+    assert "deleted" in coloured(status, 200).plain
+
+
+def test_generated_columns_that_the_mirror_lacks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = a_table("public.a", not_mirrored=["total"]), a_table("public.b", not_mirrored=["x", "y"])
+    text = shown(replace(SHOWN, tables=tables), capsys)
+    assert "\npublic.a: not mirrored: generated column total\n" in text
+    assert "\npublic.b: not mirrored: generated columns x, y\n" in text
 
 
 def test_before_the_first_snapshot_there_is_no_lag_to_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -543,8 +571,9 @@ def test_before_the_first_snapshot_there_is_no_lag_to_show(capsys: pytest.Captur
 
 def test_what_is_not_ordinary_gets_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     odd = a_table("public.orders", quarantined=3, position="0/1", lake_table="raw.orders")
-    heading = shown(replace(SHOWN, tables=(a_table("public.notes"), odd)), capsys).splitlines()[4]
-    assert heading.split()[-4:] == ["quarantined", "position", "lake", "table"]
+    group = replace(SHOWN, tables=(a_table("public.notes", inserted=0, updated=0), replace(odd, inserted=0, updated=0)))
+    heading = shown(group, capsys).splitlines()[5]
+    assert heading.split() == ["table", "rows", "quarantined", "lag", "position", "lake", "table"]
 
 
 def test_a_terminal_gets_colours_and_a_pipe_does_not(capsys: pytest.CaptureFixture[str]) -> None:

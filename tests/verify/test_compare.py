@@ -234,13 +234,13 @@ def test_a_lake_that_nobody_brings_up_to_date_is_not_compared(mirror: Mirror) ->
     mirror.sync()
     mirror.execute("INSERT INTO t VALUES (2)")
     mirror.captured()
-    with pytest.raises(Unreachable, match="nothing runs to bring it up"):  # it is staged
+    with pytest.raises(Unreachable, match="the source is ahead, and nothing delivers"):  # it is staged
         mirror.verify()
     mirror.sync()
     mirror.stop_capture()
     assert mirror.verify()[0].ok
     mirror.execute("INSERT INTO t VALUES (3)")
-    with pytest.raises(Unreachable, match="nothing runs to bring it up"):  # it is still in the slot
+    with pytest.raises(Unreachable, match="the source is ahead, and nothing delivers"):  # it is still in the slot
         mirror.verify()
 
 
@@ -279,6 +279,6 @@ def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_c
     assert {name: (each.verdict, each.ok, each.reason) for name, each in found.items()} == {
         "kept": ("equal", True, ""),
         "later": ("not compared", False, "it has not been copied yet"),
-        "left_out": ("not compared", True, "it is not in the config any more"),
+        "left_out": ("not compared", True, "it is no longer in the config"),
         "paused": ("not compared", True, "it is PAUSED: it was taken out of the config"),
     }

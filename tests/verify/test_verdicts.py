@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from headwater.commands.verifyview import show
 from headwater.verify import Difference, Verified
-from headwater.verify.view import show
 
 OK = Verified("g", "public.t", "public.t", "equal", position="0/1", snapshot_id=3, source_rows=5, lake_rows=5)
-KEYLESS = Verified("g", "public.h", "raw.h", "not compared", reason="its history has no key to tell rows apart by")
+KEYLESS = Verified("g", "public.h", "raw.h", "not compared", reason="its history has no key that identifies rows")
 ERRORED = Verified("g", "public.e", "public.e", "not compared", ok=False, reason="it is ERRORED: no more")
 DOUBLED = Verified(
     *("g", "public.d", "public.d", "differs"),
@@ -37,8 +37,8 @@ BAG = Verified(
         ([OK, OK, KEYLESS], "verify: OK (2 tables, 10 rows; 1 not compared)"),
         ([OK, BAG], "verify: 1 of 2 tables differs"),
         ([BAG, BAG, DOUBLED, KEYLESS], "verify: 3 of 4 tables differ; 1 not compared"),
-        ([OK, ERRORED], "verify: 1 of 2 tables could not be compared, no other differs"),
-        ([OK, ERRORED, ERRORED, KEYLESS], "verify: 2 of 4 tables could not be compared, no other differs"),
+        ([OK, ERRORED], "verify: 1 of 2 tables could not be compared; no other table differs"),
+        ([OK, ERRORED, ERRORED, KEYLESS], "verify: 2 of 4 tables could not be compared; no other table differs"),
         ([BAG, ERRORED], "verify: 1 of 2 tables differs; 1 not compared"),
         ([KEYLESS], "verify: OK (0 tables, 0 rows; 1 not compared)"),
     ],
@@ -54,7 +54,7 @@ def test_what_is_not_compared_is_told_apart_from_what_differs(capsys: pytest.Cap
     show([OK, KEYLESS, ERRORED, DOUBLED], as_json=False)
     assert capsys.readouterr().out.splitlines()[:-1] == [
         "public.t: OK, 5 rows at 0/1, snapshot 3",
-        "public.h → raw.h: not compared: its history has no key to tell rows apart by",
+        "public.h → raw.h: not compared: its history has no key that identifies rows",
         "public.e: not compared: it is ERRORED: no more",
         "public.d: DIFFERS at 0/1, snapshot 3: the history public.d has 2 changes more than once",
     ]

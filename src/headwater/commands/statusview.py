@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 import click
@@ -12,9 +14,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from headwater.commands.words import counted, duration_text, short_duration, size_text
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
 
 __all__ = ["coloured", "json_of", "show"]
+
+_WIDTH = 80  # of a pipe; a terminal has its own
 
 _STYLES = {
     "RUNNING": "green",
@@ -32,12 +37,12 @@ def show(ask: Callable[[], Status], *, as_json: bool, watch: bool) -> Status:
     console = Console()
     now = ask()
     if watch and console.is_terminal and not as_json:
-        with Live(coloured(now), console=console, auto_refresh=False) as live:
+        with Live(coloured(now, console.width), console=console, auto_refresh=False) as live:
             try:
                 while True:
                     time.sleep(1)
                     now = ask()
-                    live.update(coloured(now), refresh=True)
+                    live.update(coloured(now, console.width), refresh=True)
             except KeyboardInterrupt:
                 return now
     while True:
@@ -61,48 +66,59 @@ def json_of(status: Status, indent: int | None = 2) -> str:
 
 def _print(status: Status, console: Console) -> None:
     if console.is_terminal:
-        console.print(coloured(status), soft_wrap=True)
+        console.print(coloured(status, console.width), soft_wrap=True)
     else:
-        print("\n".join(_lines(status)), file=console.file)
+        print("\n".join(_lines(status, _WIDTH)), file=console.file)
 
 
-def coloured(status: Status) -> Text:
+def coloured(status: Status, width: int = _WIDTH) -> Text:
     """As a terminal shows it."""
-    text = Text("\n".join(_lines(status)))
+    text = Text("\n".join(_lines(status, width)))
     for word, style in _STYLES.items():
         text.highlight_regex(rf"\b{word}\b", style)
     return text
 
 
-def _lines(status: Status) -> Iterator[str]:
+def _lines(status: Status, width: int) -> Iterator[str]:
     if status.source_error:
         yield f"ERROR: the source is unreachable: {status.source_error}"
     for group in status.groups:
-        yield _headline(group)
-        yield f"  capture {_part(group.capture)}{_slot(group, known=status.source_error is None)}"
-        yield f"  delivery {_part(group.delivery)}{_staged(group)}"
-        if group.schema_changes:
-            verb = "reported by" if group.schema_changes == "event triggers" else "read from the"
-            yield f"  schema changes are {verb} {group.schema_changes}"
+        for fact in _facts(group, known=status.source_error is None):
+            yield from textwrap.wrap(fact, width, subsequent_indent="    ", break_long_words=False)
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
         if group.tables:
             yield ""
-            yield from _aligned(_columns(group))
+            yield from _table(group, width)
         yield from (f"{each.table}: {note}" for each in group.tables for note in _notes(each))
         yield ""
     yield from map(str, status.leftovers)
 
 
-def _headline(group: GroupStatus) -> str:
+def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
     begun = group.snapshot_id is not None
     how_far = f"{_lag(group)}, snapshot {group.snapshot_id} at {group.delivered_lsn}" if begun else "no snapshot yet"
-    return f"group {group.name} → lake {group.lake}: {group.state}, {how_far}"
+    yield f"group {group.name} → lake {group.lake}: {group.state}, {how_far}"
+    yield f"  capture {_part(group.capture)}{_slot(group, known=known)}"
+    yield f"  delivery {_part(group.delivery)}{_staged(group)}"
+    if group.schema_changes:
+        verb = "reported by" if group.schema_changes == "event triggers" else "read from the"
+        yield f"  schema changes are {verb} {group.schema_changes}"
+    if group.tables:
+        yield f"  {_states(group.tables)}"
+
+
+def _states(tables: Sequence[TableStatus]) -> str:
+    """`3 tables STREAMING`, or how many are in which state."""
+    states = Counter(each.state for each in tables)
+    if len(states) == 1:
+        return f"{counted(len(tables), 'table')} {tables[0].state}"
+    return f"{counted(len(tables), 'table')}: " + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
 
 
 def _lag(of: GroupStatus | TableStatus) -> str:
     if of.lag_seconds is None or of.lag_bytes is None:
         return "lag not known"
-    return f"lag {_span(of.lag_seconds)}" + (f" ({_size(of.lag_bytes)})" if of.lag_bytes else "")
+    return f"lag {duration_text(of.lag_seconds)}" + (f" ({size_text(of.lag_bytes)})" if of.lag_bytes else "")
 
 
 def _part(part: PartStatus) -> str:
@@ -113,7 +129,9 @@ def _part(part: PartStatus) -> str:
     who = f"pid {part.pid} on {part.host}"
     if part.state == "RUNNING":
         silent = part.heartbeat_seconds or 0.0
-        return f"{part.state}, {who}" + (f", no heartbeat for {_span(silent)}" if silent > STALE_SECONDS else "")
+        return f"{part.state}, {who}" + (
+            f", no heartbeat for {duration_text(silent)}" if silent > STALE_SECONDS else ""
+        )
     if part.stopped_at is not None:
         return f"{part.state} since {part.stopped_at:%Y-%m-%d %H:%M:%S}"
     return f"{part.state}, {who} was killed"
@@ -125,25 +143,40 @@ def _slot(group: GroupStatus, *, known: bool) -> str:
     if group.slot_active is None:
         return f"; slot {group.slot} is MISSING"
     lost = ", which is lost" if group.wal_status == "lost" else ""
-    return f"; slot keeps {_size(group.wal_bytes or 0)} of WAL{lost}"
+    return f"; slot keeps {size_text(group.wal_bytes or 0)} of WAL{lost}"
 
 
 def _staged(group: GroupStatus) -> str:
-    return f"; {_counted(group.staged_rows, 'change')} staged" if group.staged_rows else ""
+    return f"; {counted(group.staged_rows, 'change')} staged" if group.staged_rows else ""
+
+
+def _table(group: GroupStatus, width: int) -> list[str]:
+    """The tables, with as many columns as there is room for: counts of changes go first, --json always has them."""
+    columns, lines = _columns(group), list[str]()
+    for left_out in ((), ("inserted", "updated", "deleted"), ("position",)):
+        columns = {name: cells for name, cells in columns.items() if name not in left_out}
+        lines = list(_aligned(columns))
+        if max(map(len, lines)) <= width:
+            break
+    return lines
 
 
 def _columns(group: GroupStatus) -> dict[str, list[str]]:
-    """What is worth a column: not what is empty everywhere, or says the same as another."""
+    """What is worth a column: not what is empty, or the same for all and said above."""
     tables = group.tables
-    numbers = ("rows", "inserted", "updated", "deleted")
-    columns = {"table": [each.table for each in tables], "state": [each.state for each in tables]}
-    columns |= {name: [f"{getattr(each, name):,}" for each in tables] for name in numbers}
-    if any(each.quarantined for each in tables):
-        columns["quarantined"] = [f"{each.quarantined:,}" for each in tables]
+    columns = {"table": [each.table for each in tables]}
+    if len({each.state for each in tables}) > 1:
+        columns["state"] = [each.state for each in tables]
+    columns["rows"] = [f"{each.rows:,}" for each in tables]
+    for name in ("inserted", "updated", "deleted", "quarantined"):
+        if any(getattr(each, name) for each in tables):
+            columns[name] = [f"{getattr(each, name):,}" for each in tables]
+    if any(each.lag_seconds is not None for each in tables):
+        columns["lag"] = ["" if each.lag_seconds is None else short_duration(each.lag_seconds) for each in tables]
     if any(each.position not in (None, group.delivered_lsn) for each in tables):
         columns["position"] = [each.position or "" for each in tables]
     if any(each.lake_table != each.table for each in tables):
-        columns["lake table"] = [each.lake_table for each in tables]
+        columns["lake table"] = ["" if each.lake_table == each.table else each.lake_table for each in tables]
     return columns
 
 
@@ -152,38 +185,23 @@ def _aligned(columns: dict[str, list[str]]) -> Iterator[str]:
     padded = []
     for name, cells in columns.items():
         width = max(map(len, (name, *cells)))
-        right = all(cell.replace(",", "").lstrip("-").isdigit() for cell in cells)
+        right = name == "lag" or all(cell.replace(",", "").lstrip("-").isdigit() for cell in cells)
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (name, "-" * width, *cells)])
     return ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
 
 
 def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
-        yield f"is copied again: {table.resync}"
+        yield f"is to be copied again: {table.resync}"
     if table.state == "SNAPSHOT":
-        about = f"{table.copied_rows:,} of about {table.copy_total:,} rows" if table.copy_total else None
-        yield f"copied {about or _counted(table.copied_rows, 'row')}"
+        about = f"{table.copied_rows:,} of about {counted(table.copy_total, 'row')}" if table.copy_total else None
+        yield f"copied {about or counted(table.copied_rows, 'row')}"
     elif table.error:
         again = f" (tried again at {table.retry_at:%H:%M:%S}; {_lag(table)})" if table.retry_at else ""
         yield f"ERROR: {table.error}{again}"
+    if table.not_mirrored:
+        yield f"not mirrored: generated {_columns_named(table.not_mirrored)}"
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = int(seconds) // 60, int(seconds) // 3600
-    if minutes < 60:
-        return f"{minutes} min {int(seconds) % 60} s"
-    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
-
-
-def _size(size: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1024:
-            return f"{size:,} {unit}"
-        size //= 1024
-    return f"{size:,} GB"
+def _columns_named(names: Sequence[str]) -> str:
+    return f"column{'' if len(names) == 1 else 's'} {', '.join(names)}"

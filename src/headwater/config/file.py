@@ -24,7 +24,7 @@ from headwater.logs import redact
 __all__ = ["SECRET_NAME", "Document", "explain", "read", "shown"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\n]*))?\}")
-_ASIDE = re.compile("\ue000(\\d+)\ue001")  # private-use characters: YAML takes them for letters, nobody types them
+_ASIDE = re.compile("\ue000(\\d+)\ue001")  # private-use characters: YAML takes them for letters, and they are not typed
 # The user and password of a URL: before the host, or among its parameters.
 _CREDENTIALS = re.compile(
     r"(?<=://)[^/?#]*(?=@)|(?<=[?&]user=)[^&#]*|(?<=[?&]password=)[^&#]*|(?<=[?&]sslpassword=)[^&#]*"
@@ -84,7 +84,7 @@ def read(path: Path, env: Mapping[str, str]) -> Document:
 def explain(error: ValidationError, document: Document, schema: dict[str, Any]) -> list[ConfigError]:
     """Each of pydantic's findings as a sentence with its place in the file, and a suggestion for a misspelt key."""
     found = [(*_locate(each["loc"], schema), dict(each)) for each in error.errors(include_url=False)]
-    inside = tuple(f"{place}." for place in document.unset)  # told already, by name of the variable
+    inside = tuple(f"{place}." for place in document.unset)  # already reported, by the name of the variable
     return [
         _explain(each, document, where, known) for where, known, each in found if not f"{where}.".startswith(inside)
     ]
@@ -102,7 +102,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        hint = "name one with `headwater -c FILE`, or see one at work: `headwater demo` writes its own"
+        hint = "write one with `headwater init postgresql://...`, name one with -c FILE, or try `headwater demo`"
         raise ConfigError(f"no config file {str(path)!r}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error

@@ -1,4 +1,4 @@
-"""`headwater.yaml`, parsed once at the edge into a frozen tree: strict, resolved, every problem told at once."""
+"""`headwater.yaml`, parsed once at the edge into a frozen tree: strict, resolved, every problem reported at once."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Config(_Model):
 
     @classmethod
     def load(cls, path: Path, env: Mapping[str, str]) -> Config:
-        """Read and check the file; an ExceptionGroup of ConfigErrors tells every problem there is."""
+        """Read and check the file; an ExceptionGroup of ConfigErrors has every problem there is."""
         problems: list[ConfigError] = []
         try:
             document = read(path, env)
@@ -280,14 +280,14 @@ def _not_built(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _usable_groups(document: Document) -> dict[str, Group]:
-    """The groups that are well formed by themselves: what they contradict is told even when others are not."""
+    """The well-formed groups: their contradictions are reported even when other groups are malformed."""
     found: dict[str, Group] = {}
     groups = _with_default_lake(document.tree).get("groups")
     for name, entry in groups.items() if isinstance(groups, dict) else ():
         try:
             found[str(name)] = Group.model_validate(entry)
         except ValidationError:
-            continue  # told already
+            continue  # already reported
     return found
 
 

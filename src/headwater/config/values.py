@@ -39,7 +39,9 @@ __all__ = [
     "SourceTable",
     "Text",
     "duration",
+    "postgres_url",
     "url_secrets",
+    "without_schema",
 ]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
@@ -56,11 +58,12 @@ def duration(value: object) -> timedelta:
         raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
     length = timedelta(**{_UNITS[match[2]]: float(match[1])})
     if not length:
-        raise ValueError(f"a duration must be longer than nothing: {shown(value)}")
+        raise ValueError(f"a duration must be longer than 0: {shown(value)}")
     return length
 
 
-def _postgres_url(url: str) -> str:
+def postgres_url(url: str) -> str:
+    """The URL as it is; ValueError if libpq would not take it, or would take it for another one."""
     # Nothing of a URL that is not understood is shown: any part of it may be a password.
     if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("not a PostgreSQL URL (write postgresql://user@host/database)")
@@ -97,10 +100,10 @@ def _catalog_url(url: str, info: ValidationInfo) -> str:
         return f"sqlite:///{quote(str(_folder(info))) / Path(_named(url, url.removeprefix('sqlite:///')))}"
     if url.startswith(("postgresql://", "postgres://")):
         try:
-            known = _without_schema(url)
+            known = without_schema(url)
         except ValueError:
             known = url  # not well formed
-        _postgres_url(known)
+        postgres_url(known)
         return url
     raise ValueError("not a DuckLake catalog (write sqlite:///file or postgresql://host/database?schema=name)")
 
@@ -171,7 +174,7 @@ def _named(whole: str, path: str) -> str:
     return path
 
 
-def _without_schema(url: str) -> str:
+def without_schema(url: str) -> str:
     """The URL as libpq knows it: `schema` is a parameter of ours."""
     parts = urlsplit(url)
     kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "schema"]
@@ -180,7 +183,7 @@ def _without_schema(url: str) -> str:
 
 def url_secrets(url: str) -> set[str]:
     """The passwords in a PostgreSQL URL: as libpq reads them, and as the URL spells them."""
-    known = conninfo_to_dict(_without_schema(url))
+    known = conninfo_to_dict(without_schema(url))
     return {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""} - {""}
 
 
@@ -200,6 +203,6 @@ Text = Annotated[str, BeforeValidator(_text)]
 ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
 LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
-PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+PostgresUrl = Annotated[str, AfterValidator(postgres_url)]
 CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
 IcebergProperties = Annotated[dict[str, Any], AfterValidator(_iceberg)]

@@ -14,14 +14,14 @@ __all__ = ["wait_until_fresh"]
 
 
 def wait_until_fresh(config: Config, patience: float) -> None:
-    """Every group at the source's present position, or Unreachable."""
+    """Wait until every group has reached the present position of the source; Unreachable if that takes too long."""
     with Source(config.source) as source:
         now = source.current_lsn()
     with closing(State.connect(config.state_url)) as state:
         for group in config.groups:
             if not running(state, group):
                 raise Unreachable(
-                    f"nothing delivers group {group!r}, so its lake will not get fresher",
-                    hint="start `headwater run`, or ask without --fresh for what is there",
+                    f"nothing delivers group {group!r}, so its lake stays as it is",
+                    hint="start `headwater run`, or query without --fresh what the lake has now",
                 )
             ask_for(state, group, now, patience)

@@ -30,7 +30,7 @@ STALE_SECONDS = 30.0  # capture that runs records its position every 10 seconds 
 
 
 class Lag(NamedTuple):
-    """None: it cannot be known."""
+    """How far one position is behind another; None: it cannot be known."""
 
     bytes: int | None  # of WAL
     seconds: float | None
@@ -46,7 +46,9 @@ NONE, UNKNOWN = Lag(0, 0.0), Lag(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotView:
+    """A replication slot as the source shows it now."""
+
     active: bool
     wal_status: str | None
     wal_bytes: int | None  # that the source keeps for it
@@ -59,11 +61,11 @@ class SourceView:
 
     lsn: Lsn
     now: datetime
-    slots: Mapping[str, Slot]
+    slots: Mapping[str, SlotView]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class LogEnd:
     """When the log's end was recorded, by the clock of the state's server; the newest commit by the source's."""
 
     now: datetime
@@ -97,21 +99,21 @@ def source_view(source: State, slots: Collection[str]) -> SourceView:
     return SourceView(lsn, now, found)
 
 
-def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, Slot]:
+def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, SlotView]:
     found = source.query(
         "SELECT s.slot_name::text, s.active, s.wal_status, pg_wal_lsn_diff(%s, s.restart_lsn)::bigint, r.sent_lsn"
         " FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid"
         " WHERE s.slot_name = ANY(%s)",
         (lsn, list(names)),
     )
-    return {name: Slot(*slot) for name, *slot in found}
+    return {name: SlotView(*slot) for name, *slot in found}
 
 
-def recorded(state: State, group: str) -> Recorded:
+def recorded(state: State, group: str) -> LogEnd:
     rows = state.query(
         "SELECT clock_timestamp(), captured_at, captured_commit_at FROM headwater.groups WHERE name = %s", (group,)
     )
-    return Recorded(*rows[0])
+    return LogEnd(*rows[0])
 
 
 def staged(state: State, group: str) -> dict[int | None, Staged]:
@@ -153,8 +155,8 @@ class Oldest:
         return known
 
 
-def capture_lag(view: SourceView, row: GroupRow, noted: Recorded, streams: bool, oldest: Oldest) -> Lag:
-    """Of the log behind the source; `streams`: a capture process runs, and is well."""
+def capture_lag(view: SourceView, row: GroupRow, noted: LogEnd, streams: bool, oldest: Oldest) -> Lag:
+    """Of the log behind the source; `streams`: a capture process runs, and has a heartbeat."""
     if row.captured_lsn is None:
         return UNKNOWN
     behind = view.lsn.value - row.captured_lsn.value

@@ -1,10 +1,10 @@
-"""How everything stands: one query, rendered as a table, as JSON, and by the demo's view."""
+"""The status of every group: one query, rendered as text, as JSON, and by the demo."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -47,6 +47,7 @@ class TableStatus:
     resync: str | None  # why the table is to be copied again
     error: str | None
     retry_at: datetime | None
+    not_mirrored: list[str] = field(default_factory=list)  # generated columns that PostgreSQL does not send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Status:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why not everything is well."""
+        """What is not as it should be, one sentence each."""
         found = [f"the source is unreachable: {self.source_error}"] if self.source_error else []
         for group in self.groups:
             if group.slot and group.slot_active is None and not self.source_error:
@@ -112,7 +113,7 @@ class Status:
         return tuple(found)
 
     def check(self, max_lag: timedelta | None = None) -> None:
-        """Raise Unreachable if the source is, else CheckFailed unless all is well and no lake is further behind."""
+        """Unreachable if the source is; CheckFailed if there are problems, or a lake is further behind than that."""
         if self.source_error:
             raise Unreachable(f"the source is unreachable: {self.source_error}")
         if found := [*self.problems, *(self.behind(max_lag) if max_lag is not None else ())]:
@@ -178,7 +179,7 @@ class _Asked:
         now, end = self.view.now if self.view else noted.now, row.captured_lsn or Lsn(0)
         captured = UNKNOWN
         if self.view is not None:
-            captured = capture_lag(self.view, row, noted, _is_well(runs.get("capture")), self.oldest)
+            captured = capture_lag(self.view, row, noted, _responds(runs.get("capture")), self.oldest)
         behind = {oid: each.lag(end, now) for oid, each in waiting.items()}
         delivered, total = behind.get(None, NONE), waiting.get(None)
         capture = _part(runs.get("capture"), captured, row.capture_error, supervised=watched)
@@ -210,7 +211,7 @@ class _Asked:
         )
 
 
-def _is_well(process: Process | None) -> bool:
+def _responds(process: Process | None) -> bool:
     return process is not None and process.running and (process.heartbeat_seconds or 0.0) <= STALE_SECONDS
 
 

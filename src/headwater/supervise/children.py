@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
 LOOK_EVERY = 0.25
 HEALTHY_AFTER = 60.0  # a child that lived this long starts over with the first delay
-GIVE_UP = (2, 4)  # exit codes that a restart cannot mend: edit the config, an operator must act
+GIVE_UP = (2, 4)  # exit codes that a restart does not help: edit the config, an operator must act
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Child:
 def watch(
     stages: Sequence[Sequence[Child]], stop: threading.Event, done: Callable[[], bool], *, all_needed: bool
 ) -> int:
-    """Look after the children until told to stop, or `done`, or a stage cannot go on. Returns an exit code.
+    """Look after the children until `stop` is set, or `done`, or a stage cannot go on. Returns an exit code.
 
     A stage cannot go on when all its children have given up; if all are needed, when one has.
     """
@@ -122,9 +122,8 @@ def stop_all(stages: Sequence[Sequence[Child]]) -> None:
 
 
 def parent_gone(stop: threading.Event, grace: float) -> None:
-    """In a child: set `stop` when the supervisor is gone, however it went; who has not ended after `grace` is killed.
-
-    As the supervisor would do: the next one waits for it.
+    """In a child: set `stop` when the supervisor is gone, however it went; after `grace` this process is killed,
+    as the supervisor would have done: the next one waits for it.
     """
 
     def wait() -> None:
@@ -132,7 +131,7 @@ def parent_gone(stop: threading.Event, grace: float) -> None:
             pass
         stop.set()
         time.sleep(grace)
-        logger.error("the supervisor is gone, and this did not stop in time: it ends now")
+        logger.error("the supervisor is gone, and this process did not stop in time: it ends now")
         os._exit(3)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -31,7 +31,7 @@ def report(error: BaseException, secrets: Iterable[str] = ()) -> str:
         return f"{text}\nerror: {what}\nhint: this is a bug in Headwater; please report it with the traceback above"
     return (
         f"error: {what}\nhint: this is a bug in Headwater; please report it with the file {file}, which has the"
-        " traceback without passwords, and with what the log said before"
+        " traceback without passwords, and with the log lines before it"
     )
 
 
@@ -61,7 +61,9 @@ def _keep(text: str, name: str) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not a folder of ours")  # another user may have made it, to read along
+        raise PermissionError(
+            f"{folder} is not a folder of ours"
+        )  # another user may have made it, to read what we write
     file = folder / f"{name}.txt"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
         stream.write(text)

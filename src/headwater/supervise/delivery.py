@@ -1,4 +1,4 @@
-"""The delivery process: one Spark session, a thread for each group, going on until told to stop, then draining."""
+"""The delivery process: one Spark session, a thread for each group, running until `stop` is set, then draining."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Even
     """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.plan", "headwater.sink.ducklake.target"])
-    threads = [_Group(config, env, name, spark, stop) for name in config.groups]
+    threads = [_GroupDelivery(config, env, name, spark, stop) for name in config.groups]
     for thread in threads:
         thread.all_needed = all_needed
         thread.start()
@@ -64,7 +64,7 @@ def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Even
     return max((thread.exit_code for thread in threads), default=0)
 
 
-class _Group(threading.Thread):
+class _GroupDelivery(threading.Thread):
     def __init__(
         self, config: Config, env: Mapping[str, str], name: str, spark: SparkSession, stop: threading.Event
     ) -> None:
@@ -112,10 +112,10 @@ class _Group(threading.Thread):
                 closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
             ):
                 state.record_error(self._group, "delivery", None)
-                self._deliver_until_told(m, lock)
+                self._deliver_until_stopped(m, lock)
                 self._drain(m)
 
-    def _deliver_until_told(self, m: flow.Mirroring, lock: Lock) -> None:
+    def _deliver_until_stopped(self, m: flow.Mirroring, lock: Lock) -> None:
         tidied = -TIDY_EVERY
         while not self._ending.is_set():
             if time.monotonic() - tidied > TIDY_EVERY:
@@ -134,7 +134,7 @@ class _Group(threading.Thread):
                 self._ending.wait(TICK)
 
     def _due(self, m: flow.Mirroring) -> bool:
-        """Deliver when enough is staged, when it has waited long enough, or when somebody waits for it."""
+        """Deliver when enough is staged, when it has waited long enough, or when another process waits for it."""
         ((rows, age, awaited),) = m.state.query(_STAGED, {"group": self._group})
         waited = timedelta(seconds=age) >= self._flush.interval
         return bool(awaited or rows >= self._flush.rows or (rows and waited))
@@ -181,7 +181,10 @@ class _Group(threading.Thread):
 
     def _tell(self, error: Exception) -> None:
         logger.error("group %s: %s", self._group, error)
-        with suppress(HeadwaterError), closing(open_state(self._config)) as state:  # it may be what is unreachable
+        with (
+            suppress(HeadwaterError),
+            closing(open_state(self._config)) as state,
+        ):  # the state itself may be unreachable
             state.record_error(self._group, "delivery", redact(str(error), self._config.secrets()))
 
     def _spark_answers(self) -> bool:

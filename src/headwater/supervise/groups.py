@@ -32,7 +32,7 @@ class ListedGroup:
 
 
 def list_groups(config: Config) -> list[ListedGroup]:
-    """The config's groups, and those that the state knows besides."""
+    """The groups of the config, and those that only the state has."""
     with closing(State.connect(config.state_url)) as state:
         known = _known(state)
         found = [_listed(config, state, name, known.get(name)) for name in config.groups]
@@ -42,7 +42,7 @@ def list_groups(config: Config) -> list[ListedGroup]:
 def drop_group(config: Config, name: str) -> list[str]:
     """Drop a group's slot, publication, log and state; what was dropped. Its tables in the lake stay as they are.
 
-    In an order that lets a drop that broke off be repeated: the state goes last.
+    A drop that failed halfway can be repeated: the state goes last.
     """
     with closing(State.connect(config.state_url)) as state, ExitStack() as held:
         known = _known(state)
@@ -76,8 +76,8 @@ def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:
     root = row.log.place if row.log else config.log
     log = Log(state, row.name, root)
     if log.strange():
-        logger.warning("the log %r is another one by now: it stays as it is", root)
+        logger.warning("the log %r is another one now, and is left alone", root)
         return
     Scratch.clear(f"{root}/scratch/{place(row.source_id, row.name)}")
     if count := log.remove():
-        yield f"{count} segments in {root!r}"
+        yield f"{count:,} segment{'' if count == 1 else 's'} in {root!r}"

@@ -25,7 +25,7 @@ CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.r
 
 
 def open_state(config: Config) -> State:
-    """The state, brought to this version's shape."""
+    """The state, migrated to this version."""
     state = State.connect(config.state_url)
     try:
         state.migrate()
@@ -60,20 +60,20 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
 
 @contextmanager
 def when_free(state: State, name: str, stop: threading.Event) -> Iterator[Lock | None]:
-    """Hold a lock as soon as it is free; None if told to stop before that.
+    """Hold a lock as soon as it is free; None if `stop` was set before that.
 
-    `run` is alone with its groups, so whoever holds it will end by itself: a process of a `run` that was killed, which
-    drains, or `verify`.
+    No other `run` has these groups, so what holds the lock will end: a process of a killed `run`, which drains, or
+    `verify`.
     """
-    told = False
+    reported = False
     with ExitStack() as held:
         while not stop.is_set():
             try:
                 lock = held.enter_context(state.lock(name, patience=1.0))
             except OperatorMustAct as error:
-                if not told:
+                if not reported:
                     logger.warning("waiting: %s", error.message)
-                told = True
+                reported = True
                 continue
             yield lock
             return

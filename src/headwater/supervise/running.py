@@ -24,7 +24,7 @@ from headwater.supervise.lakes import copy_what_is_gone
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
 
-__all__ = ["Asked", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
+__all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ FENCE_TTL = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """What the options of `run` say. The children are started with the same config file and log format."""
 
     file: Path
@@ -42,15 +42,15 @@ class Asked:
     recopy: bool = False
 
 
-def run(config: Config, env: Mapping[str, str], asked: Asked) -> int:
+def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code.
 
     An ExceptionGroup tells of the tables that are ERRORED when a run until all is caught up has ended.
     """
-    until_caught_up = asked.until_caught_up
+    until_caught_up = options.until_caught_up
     with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
         alone = [held.enter_context(state.lock(f"run:{name}")) for name in config.groups]
-        gone = partial(copy_what_is_gone, config, env, state) if asked.recopy else lambda: None
+        gone = partial(copy_what_is_gone, config, env, state) if options.recopy else lambda: None
         if not ready(config, state, stop, gone):
             return 0
         for name in config.groups if until_caught_up else ():
@@ -65,8 +65,9 @@ def run(config: Config, env: Mapping[str, str], asked: Asked) -> int:
             except Unreachable:
                 return False  # the children wait for it, too
 
-        common = ["-c", str(asked.file), "--log-format", asked.log_format]
+        common = ["-c", str(options.file), "--log-format", options.log_format]
         captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
+        logger.info("starting capture, and Spark for delivery")
         needed = ["--all-needed"] if until_caught_up else []
         delivery = Child("delivery", [*common, "_deliver", *needed], DELIVERY_GRACE)
         try:
@@ -80,11 +81,9 @@ def run(config: Config, env: Mapping[str, str], asked: Asked) -> int:
 
 
 def ready(config: Config, state: State, stop: threading.Event, also: Callable[[], None] = lambda: None) -> bool:
-    """Make everything what the config says, once nobody delivers any more; False if told to stop before that.
+    """Make the state and the source what the config says, then do `also`; False if `stop` was set before that.
 
-    `also` is done then, too.
-
-    A delivery that outlived its `run` would go by the old config and the new state at once.
+    It waits for a delivery that outlived its `run`, which would combine the old config with the new state.
     """
     with ExitStack() as alone:
         for name in config.groups:
@@ -102,7 +101,7 @@ def _errored(config: Config, state: State) -> list[CheckFailed]:
 
 def _failure(row: TableRow) -> CheckFailed:
     message, _, hint = (row.error or "").partition("\nhint: ")
-    hint = hint or "mend that; each `headwater run --until-caught-up` tries it again"
+    hint = hint or "correct that; each `headwater run --until-caught-up` tries it again"
     return CheckFailed(f"table {str(row.source)!r} of group {row.group!r} is ERRORED: {message}", hint=hint)
 
 
@@ -116,7 +115,7 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     def arrived() -> bool:
         for name, fence in fences.items():
             group = state.group(name)
-            if group is None or (group.watched_lsn or Lsn(0)) < target or _shape_waits(state, name):
+            if group is None or (group.watched_lsn or Lsn(0)) < target or _schema_change_waits(state, name):
                 return False
             states = {row.state for row in state.tables(name)}
             if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
@@ -128,8 +127,8 @@ def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     return arrived
 
 
-def _shape_waits(state: State, group: str) -> bool:
-    """Has a look at the catalog found a table's new shape that the lake does not have yet?"""
+def _schema_change_waits(state: State, group: str) -> bool:
+    """Has a look at the catalog found new columns of a table that the lake does not have yet?"""
     rows = state.query(
         "SELECT EXISTS (SELECT FROM headwater.relations r JOIN headwater.tables t ON t.group_name = r.group_name"
         " AND t.source_oid = r.oid WHERE r.group_name = %s AND r.seen <> 'rows' AND t.state = 'STREAMING'"

@@ -1,4 +1,4 @@
-"""Prove the mirror: source and lake at one and the same position, row counts and content, while writes go on."""
+"""Compare source and lake at the same position, row counts and content, while writes go on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One table's verdict; `reason` says why it is that. It is `ok` to leave out a table that need not be compared."""
+    """One table's verdict; `reason` says why it is that. A table that need not be compared is `ok`."""
 
     group: str
     table: str
@@ -55,22 +55,25 @@ class _Choice:
         return not self.only or row.source in self.only
 
     def excuse(self, row: TableRow) -> str:
-        """Why it is well that a table is not compared; empty: it must be."""
+        """Why a table need not be compared; empty: it must be."""
         if row.state == "PAUSED":
             return _state(row)
-        return "it is not in the config any more" if row.source in self.left else ""
+        return "it is no longer in the config" if row.source in self.left else ""
 
 
 def verify(
     m: Mirroring, lake: Lake, only: Collection[TableName], patience: float, left: Collection[TableName] = ()
 ) -> list[Verified]:
-    """Compare a group's tables (all, or only these) with their mirrors in `lake`, but those that `left` the config."""
+    """Compare a group's tables, or only these, with their mirrors in `lake`, except those that `left` the config."""
     choice = _Choice(only, left)
     for _ in range(TRIES):
         with exported_snapshot(m.source_url) as exported, aligned(m, exported.lsn, patience) as snapshot:
             if snapshot is not None:
                 return _compared(m, lake, choice, exported, snapshot)
-    raise Unreachable(f"the lake of group {m.group!r} did not stop over at an LSN {TRIES} times", hint="try again")
+    raise Unreachable(
+        f"the lake of group {m.group!r} could not be aligned with a snapshot of the source in {TRIES} attempts",
+        hint="try again",
+    )
 
 
 def _compared(m: Mirroring, lake: Lake, choice: _Choice, exported: Exported, snapshot: int) -> list[Verified]:
@@ -85,7 +88,7 @@ def _compared(m: Mirroring, lake: Lake, choice: _Choice, exported: Exported, sna
             try:
                 pair = _pair(m, row, connection, mirrors)
                 if pair.history and not pair.key:
-                    found.append(_not_compared(row, "its history has no key to tell rows apart by", ok=True))
+                    found.append(_not_compared(row, "its history has no key that identifies rows", ok=True))
                     continue
                 pairs[row.oid] = pair, _ranges(m, connection, row)
                 rows[row.oid] = row
@@ -125,7 +128,7 @@ def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int) -
 
 
 def _mirrors(lake: Lake, snapshot: int) -> dict[TableName, set[str]]:
-    """The columns of each table in the lake as it was then, in lower case: DuckDB does not tell case apart."""
+    """The columns of each table in the lake as it was then, in lower case: DuckDB ignores case."""
     found: dict[TableName, set[str]] = {}
     with lake.attached(read_only=True, snapshot=snapshot) as (con, alias):
         query = "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = ?"
@@ -161,7 +164,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
 def _state(row: TableRow) -> str:
     """Why a table has no mirror to compare with now."""
     if row.state in ("PENDING", "SNAPSHOT"):
-        return f"it is to be copied again, because {row.resync}" if row.resync else "it has not been copied yet"
+        return f"it is waiting to be copied again: {row.resync}" if row.resync else "it has not been copied yet"
     return f"it is {row.state}" + (f": {row.error}" if row.error else "")
 
 

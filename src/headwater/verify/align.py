@@ -19,8 +19,8 @@ __all__ = ["aligned"]
 def aligned(m: Mirroring, at: Lsn, patience: float) -> Iterator[int | None]:
     """The snapshot of the lake that shows the source at `at`; None if a delivery went past it before it was asked.
 
-    A running delivery is asked to stop over exactly there. Without one nothing moves the lake, so it must be there
-    already, and others are kept from starting until the block ends.
+    A running delivery is asked to make a snapshot exactly there. Without one nothing moves the lake, so it must be
+    there already, and no delivery can start until the block ends.
     """
     with ExitStack() as held:
         if running(m.state, m.group):
@@ -39,20 +39,20 @@ def _nothing_pending(m: Mirroring, at: Lsn, patience: float) -> None:
     start = min((each.position for oid, each in m.sink.standings().items() if oid in moving), default=at)
     deadline = time.monotonic() + patience
     pending = _pending(m, start, at)
-    if pending is None:  # the capture of a run that was killed is still there: have it tell soon how far it is
+    if pending is None:  # the capture of a run that was killed is still there: have it record soon how far it is
         m.state.add_fence(m.group, at, patience)
     while pending is None and time.monotonic() < deadline:
         time.sleep(0.1)
         pending = _pending(m, start, at)
     if pending is not False:
         raise Unreachable(
-            f"the lake of group {m.group!r} is at {start}, the source is ahead, and nothing runs to bring it up",
+            f"the lake of group {m.group!r} is at {start}, the source is ahead, and nothing delivers",
             hint="run `headwater run --until-caught-up`, or verify while `headwater run` is running",
         )
 
 
 def _pending(m: Mirroring, start: Lsn, at: Lsn) -> bool | None:
-    """Is anything between the two positions that the lake does not have? None: nobody knows yet."""
+    """Is anything between the two positions that the lake does not have? None: it is not known yet."""
     captured = m.log.end() >= at  # before the log is read: what is registered meanwhile is seen
     if m.log.read(start, at).segments:
         return True

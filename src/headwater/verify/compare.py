@@ -1,8 +1,9 @@
 """Compare tables of the source and of the lake by count and content, on Spark.
 
-The two sides share no code of ours: PostgreSQL prints its values, DuckDB reads that print and, through the DuckLake
-extension, the lake. Both then go through the same hash, summed up by buckets of the key; rows are only looked at
-one by one where a bucket differs. A value that the lake's type cannot hold must be NULL in its row and in quarantine.
+The two sides share no code of Headwater's: PostgreSQL prints its values, DuckDB reads that print and, through the
+DuckLake extension, the lake. Both then go through the same hash, summed up by buckets of the key; rows are only
+looked at one by one where a bucket differs. A value that the lake's type cannot hold must be NULL in its row and in
+quarantine.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _ROWS = pa.schema(
 class Difference:
     """A row, or a value in quarantine, that is not the same on both sides; None: it is missing there.
 
-    Without a key there is none to tell, and the counts may be above 1.
+    Without a key it is empty, and the counts may be above 1.
     """
 
     key: str
@@ -267,7 +268,8 @@ def _spelled(value: bytes) -> str:
 
 
 def _no_change_twice(con: duckdb.DuckDBPyConnection, pair: Pair) -> None:
-    """What its changes come to does not tell whether a history has one of them more than once."""
+    """Replaying a history does not show whether a change is in it more than once."""
     count, first = con.execute(pair.doubled()).fetchall()[0]
     if count:
-        raise CheckFailed(f"the history {pair.mirror} has {count} changes more than once, the first at {Lsn(first)}")
+        changes = f"{count:,} change{'' if count == 1 else 's'}"
+        raise CheckFailed(f"the history {pair.mirror} has {changes} more than once, the first at {Lsn(first)}")

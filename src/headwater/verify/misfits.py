@@ -21,7 +21,7 @@ _LINKED = pa.schema([("kh", pa.uint64()), ("key", pa.string()), ("name", pa.stri
 
 
 def open_entries(con: duckdb.DuckDBPyConnection, source: str) -> list[dict[str, Any]]:
-    """What is in quarantine now, of all tables of a source: only what nobody has settled, which is little as a rule."""
+    """What is in quarantine now, of all tables of a source: only unresolved values, which are few as a rule."""
     schema, name = map(identifier, quarantine.NAME)
     try:
         found = con.execute(

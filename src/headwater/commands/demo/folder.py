@@ -1,4 +1,4 @@
-"""The demo's folder: whose it is, what its config says, and a lock so that only one demo is in it."""
+"""The demo's folder: a mark that it is the demo's, a lock so that only one demo uses it, and its config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARK = ".headwater-demo"
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[Path]:
-    """Hold the folder, new or ours; ConfigError if it is somebody's or in use."""
+    """Lock the folder, a new one or a demo's; ConfigError if it holds other things or is in use."""
     mark = folder / _MARK
     if any(letter.isspace() for letter in str(folder.resolve())):
         message = f"the embedded PostgreSQL cannot work in a path with a space: {str(folder.resolve())!r}"

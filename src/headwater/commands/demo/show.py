@@ -1,11 +1,13 @@
-"""The demo from start to end: a PostgreSQL, a shop that writes, a mirror, a view, and the proof at the end."""
+"""The demo from start to end: a PostgreSQL, a shop that writes, a mirror, a view, and the comparison at the end."""
 
 from __future__ import annotations
 
 import importlib.util
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,11 +20,12 @@ from rich.console import Console
 
 from headwater.commands import render
 from headwater.commands.demo.folder import claimed, write_config
-from headwater.commands.demo.mirror import Mirror, headwater
+from headwater.commands.demo.observer import Observer
+from headwater.commands.demo.process import MirrorProcess, headwater
+from headwater.commands.demo.shop import Shop
 from headwater.commands.demo.view import View
-from headwater.commands.demo.watch import Watch
 from headwater.commands.demo.workload import TABLES, create
-from headwater.commands.demo.writer import Writer
+from headwater.commands.words import counted
 from headwater.config import Config
 from headwater.ducklake.extension import literal
 from headwater.errors import CheckFailed, Unreachable
@@ -37,58 +40,60 @@ _DRAIN = 300.0
 
 
 def show(seconds: float | None, folder: Path) -> None:
-    """The whole demo; see `headwater.commands.demo.demo`."""
+    """The whole demo; see `headwater demo --help`."""
     console = Console()
     with ExitStack() as stack:
         home = stack.enter_context(claimed(folder))
-        stop = stack.enter_context(_told_to_stop())
+        stop = stack.enter_context(_stopped_by_signals())
         print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
         url = stack.enter_context(_postgres(home))
         create(url)
         path = write_config(home, url)
         config = Config.load(path, {})
-        mirror = Mirror(path)
+        mirror = MirrorProcess(path)
         stack.callback(mirror.stop)
-        writer = stack.enter_context(Writer(url, stop, _RATE))
-        watch = Watch(config, writer.tally)
-        stack.callback(watch.close)
-        print(f"mirroring into {home / 'lake.sqlite'}; the mirror's own words are in {mirror.log}", flush=True)
+        shop = stack.enter_context(Shop(url, stop, _RATE))
+        observer = Observer(config, shop.tally)
+        stack.callback(observer.close)
+        print(f"mirroring into {home / 'lake.sqlite'}; its log is {mirror.log}", flush=True)
         with View(console) as view:
-            _mirror(watch, mirror, writer, view, stop, seconds)
-            _drain(watch, mirror, writer, view)
+            _mirror(observer, mirror, shop, view, stop, seconds)
+            _drain(observer, mirror, shop, view)
         _verify(path)
         print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home)}", flush=True)
 
 
-def _mirror(watch: Watch, mirror: Mirror, writer: Writer, view: View, stop: Event, seconds: float | None) -> None:
-    """Show what goes on until told to stop; the seconds count from the first delivery."""
+def _mirror(
+    observer: Observer, mirror: MirrorProcess, shop: Shop, view: View, stop: Event, seconds: float | None
+) -> None:
+    """Show what happens until `stop` is set; the seconds count from the first delivery."""
     first: float | None = None
     while not stop.is_set() and (first is None or seconds is None or time.monotonic() < first + seconds):
         mirror.look()
-        writer.look()
-        look, frame = watch.frame(_headline(first is not None, mirror))
+        shop.look()
+        look, frame = observer.frame(_headline(first is not None, mirror))
         view.show(frame)
-        if first is None and watch.delivers(look):
+        if first is None and observer.delivers(look):
             first = time.monotonic()
         stop.wait(_REFRESH)
 
 
-def _headline(streaming: bool, mirror: Mirror) -> str:
+def _headline(streaming: bool, mirror: MirrorProcess) -> str:
     if not streaming:
-        return "starting Spark, first rows to come"
-    again = f", restarted {mirror.restarts} times" if mirror.restarts else ""
-    return f"mirroring (process {mirror.pid}{again})"
+        return "starting Spark"
+    again = f", restarted {counted(mirror.restarts, 'time')}" if mirror.restarts else ""
+    return f"mirroring (pid {mirror.pid}{again})"
 
 
-def _drain(watch: Watch, mirror: Mirror, writer: Writer, view: View) -> None:
+def _drain(observer: Observer, mirror: MirrorProcess, shop: Shop, view: View) -> None:
     """Wait until the lake has all that was written."""
-    writer.finish()
-    target = watch.source_lsn()
-    writer.one_more()  # a quiet source need not move the lake's position: this does, past the target
+    shop.finish()
+    target = observer.source_lsn()
+    shop.one_more()  # a quiet source need not move the lake's position: this does, past the target
     deadline = time.monotonic() + _DRAIN
     while time.monotonic() < deadline:
         mirror.look()
-        look, frame = watch.frame("draining")
+        look, frame = observer.frame("draining")
         view.show(frame)
         if look.covers(target):
             return
@@ -97,7 +102,7 @@ def _drain(watch: Watch, mirror: Mirror, writer: Writer, view: View) -> None:
 
 
 def _verify(path: Path) -> None:
-    """Let `headwater verify` compare source and lake, in a process of its own, as anybody would."""
+    """Let `headwater verify` compare source and lake, in its own process, as a user would."""
     print("verifying the lake against the source", flush=True)
     run = subprocess.run(headwater(path, "verify"), capture_output=True, text=True, check=False)
     if run.returncode != 0:
@@ -114,32 +119,41 @@ def _summary(config: Config) -> str:
 
 def duckdb_lines(home: Path) -> list[str]:
     """What to type into DuckDB to see the lake: a `duckdb` shell of this version, or Python."""
-    places = [
-        next(Path(place).glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"))
-        for name in ("ducklake", "sqlite_scanner")
-        if (package := importlib.util.find_spec(f"duckdb_extension_{name}"))
-        for place in package.submodule_search_locations or ()
-    ]
     return [
-        *(f"LOAD {literal(str(place))};" for place in places),
+        *(f"LOAD {literal(str(extension))};" for extension in _linked_extensions(home)),
         f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
-        "SELECT status, count(*) AS orders, sum(total) AS total FROM shop.public.orders GROUP BY ALL ORDER BY ALL;",
-        "SELECT snapshot_id, snapshot_time, commit_extra_info FROM shop.snapshots() ORDER BY ALL DESC LIMIT 5;",
+        "SELECT status, count(*), sum(total) FROM shop.public.orders GROUP BY ALL;",
+        "FROM shop.snapshots() ORDER BY snapshot_id DESC LIMIT 5;",
     ]
+
+
+def _linked_extensions(home: Path) -> Iterator[Path]:
+    """DuckDB's extensions by short names in our folder: the lines that load them should fit on a terminal."""
+    for name in ("ducklake", "sqlite_scanner"):
+        package = importlib.util.find_spec(f"duckdb_extension_{name}")
+        assert package is not None, "a dependency of ours"
+        file = f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"
+        link = home / f"{name}.duckdb_extension"
+        link.unlink(missing_ok=True)
+        link.symlink_to(next(Path(place) / file for place in package.submodule_search_locations or ()))
+        yield link
 
 
 def _how_to_go_on(home: Path) -> str:
     indented = "\n".join(f"  {line}" for line in duckdb_lines(home))
-    ask = shlex.join(headwater(home / "headwater.yaml", "query", "SELECT * FROM public.products LIMIT 5"))
+    config = home / "headwater.yaml"
+    program = "headwater" if shutil.which("headwater") else shlex.join([sys.executable, "-m", "headwater"])
+    ask = f"{program} query -c {shlex.quote(str(config))} 'FROM public.products LIMIT 5'"
     return (
-        f"Ask the lake yourself, in DuckDB (its shell, or duckdb.sql() in Python):\n{indented}\n"
+        f"Query the lake in DuckDB {duckdb.__version__} (its shell, or duckdb.sql() in Python):\n{indented}\n"
         f"or with\n  {ask}\n\n"
-        "Run the demo again to go on where it was. While it runs, kill -9 the mirror, and see that nothing is missing."
+        "Run the demo again, and it goes on where it stopped.\n"
+        "While it runs, kill -9 the mirror, and see that nothing is missing."
     )
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[Event]:
+def _stopped_by_signals() -> Iterator[Event]:
     """An event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
     stop = Event()
     kinds = (signal.SIGINT, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live page on a terminal, now and then a line anywhere else."""
+"""What the demo shows while it runs: a live page on a terminal, a line every few seconds anywhere else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
+from headwater.commands.words import counted, size_text
 
 __all__ = ["Frame", "TableLine", "View", "line", "page"]
 
@@ -49,7 +51,11 @@ def page(frame: Frame) -> RenderableType:
     facts = Table.grid(padding=(0, 3))
     facts.add_row("source", f"{frame.written:,.0f} changes/s", f"WAL at {frame.source_lsn}")
     facts.add_row("lake", f"{frame.delivered:,.0f} changes/s", _snapshot(frame))
-    facts.add_row("lag", f"{frame.lag_seconds:.1f} s", f"{_size(frame.lag_bytes)} of WAL, {_segments(frame)}")
+    facts.add_row(
+        "lag",
+        f"{frame.lag_seconds:.1f} s",
+        f"{size_text(frame.lag_bytes)} of WAL, {counted(frame.staged_segments, 'segment')} staged",
+    )
     tables = Table(box=None, padding=(0, 3, 0, 0))
     for name, justify in (("table", "left"), ("state", "left"), ("rows in source", "right"), ("rows in lake", "right")):
         tables.add_column(name, justify="right" if justify == "right" else "left", header_style="dim")
@@ -65,7 +71,8 @@ def line(frame: Frame) -> str:
     source, lake = (sum(getattr(each, side) for each in frame.tables) for side in ("source_rows", "lake_rows"))
     return (
         f"{_clock(frame.elapsed)} {frame.headline}: {frame.written:,.0f} changes/s in, {frame.delivered:,.0f}/s out,"
-        f" lag {frame.lag_seconds:.1f} s / {_size(frame.lag_bytes)}, {_segments(frame)},"
+        f" lag {frame.lag_seconds:.1f} s / {size_text(frame.lag_bytes)},"
+        f" {counted(frame.staged_segments, 'segment')} staged,"
         f" rows {source:,} in source, {lake:,} in lake, {_snapshot(frame)}"
     )
 
@@ -101,17 +108,5 @@ def _snapshot(frame: Frame) -> str:
     return f"snapshot {frame.snapshot} at {frame.snapshot_lsn or 'unknown'}"
 
 
-def _segments(frame: Frame) -> str:
-    return f"{frame.staged_segments} segment{'' if frame.staged_segments == 1 else 's'} staged"
-
-
 def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"

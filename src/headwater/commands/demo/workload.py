@@ -1,4 +1,4 @@
-"""A small web shop that never stops writing: real transactions over four tables, at a steady rate of row changes."""
+"""A small web shop at work: real transactions on four tables, at a steady rate of row changes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Workload:
         }
 
     def run(self, stop: Event, rate: float = 300) -> None:
-        """Change about `rate` rows a second until told to stop; never in the middle of a transaction."""
+        """Change about `rate` rows a second until `stop` is set, but finish the transaction in progress."""
         began = time.monotonic()
         while not stop.is_set():
             if self.tally.changes > (time.monotonic() - began) * rate:

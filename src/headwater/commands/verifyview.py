@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from headwater.commands.words import counted
 from headwater.verify import Verified
 
 __all__ = ["show"]
@@ -26,16 +27,13 @@ def _summary(verdicts: Sequence[Verified]) -> str:
     equal = [each for each in verdicts if each.verdict == "equal"]
     differ = sum(each.verdict == "differs" for each in verdicts)
     left_out = len(verdicts) - len(equal) - differ
-    rest = f"; {left_out} not compared" if left_out else ""
+    rest = f"; {left_out:,} not compared" if left_out else ""
     if differ:
-        return f"verify: {differ} of {_tables(len(verdicts))} {'differs' if differ == 1 else 'differ'}{rest}"
+        return f"verify: {differ} of {counted(len(verdicts), 'table')} {'differs' if differ == 1 else 'differ'}{rest}"
     if failed := sum(not each.ok for each in verdicts):
-        return f"verify: {failed} of {_tables(len(verdicts))} could not be compared, no other differs"
-    return f"verify: OK ({_tables(len(equal))}, {sum(each.source_rows or 0 for each in equal)} rows{rest})"
-
-
-def _tables(number: int) -> str:
-    return f"{number} table{'' if number == 1 else 's'}"
+        return f"verify: {failed} of {counted(len(verdicts), 'table')} could not be compared; no other table differs"
+    rows = sum(each.source_rows or 0 for each in equal)
+    return f"verify: OK ({counted(len(equal), 'table')}, {counted(rows, 'row')}{rest})"
 
 
 def _lines(each: Verified) -> list[str]:
@@ -44,10 +42,11 @@ def _lines(each: Verified) -> list[str]:
         return [f"{name}: not compared: {each.reason}"]
     at = f"at {each.position}, snapshot {each.snapshot_id}"
     if each.verdict == "equal":
-        return [f"{name}: OK, {each.source_rows} rows {at}"]
+        return [f"{name}: OK, {counted(each.source_rows or 0, 'row')} {at}"]
     if each.reason:
         return [f"{name}: DIFFERS {at}: {each.reason}"]
-    found = [f"{name}: DIFFERS {at}: {each.source_rows} rows in the source, {each.lake_rows} in the lake"]
+    rows = counted(each.source_rows or 0, "row")
+    found = [f"{name}: DIFFERS {at}: {rows} in the source, {each.lake_rows or 0:,} in the lake"]
     for difference in each.differences:
         found.append(f"  key {difference.key}" if difference.key else "  a row")
         found.append(f"    source  {_shown(difference.source, difference.source_count)}")
@@ -56,4 +55,4 @@ def _lines(each: Verified) -> list[str]:
 
 
 def _shown(row: str | None, count: int) -> str:
-    return "(missing)" if row is None else row if count == 1 else f"{row} ({count} times)"
+    return "(missing)" if row is None else row if count == 1 else f"{row} ({count:,} times)"

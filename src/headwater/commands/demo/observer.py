@@ -1,4 +1,4 @@
-"""Frames for the view: the mirror's status beside the source's own counts, rates from one look to the next."""
+"""Frames for the view: the status of the mirror beside the counts in the source, and rates between two looks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.state import State
 from headwater.status import GroupStatus, Status, status
 from headwater.status.lag import Oldest
 
-__all__ = ["Look", "Watch"]
+__all__ = ["Look", "Observer"]
 
 _COUNTS = "SELECT " + ", ".join(f"(SELECT count(*) FROM public.{table})" for table in TABLES)
 
@@ -35,8 +35,8 @@ class Look:
         return delivered is not None and Lsn.parse(delivered) >= lsn
 
 
-class Watch:
-    """Looks at the source and the state, and compares with the look before."""
+class Observer:
+    """Looks at the source and the state, and compares with the previous look."""
 
     def __init__(self, config: Config, tally: Tally) -> None:
         self._config = config
@@ -58,7 +58,7 @@ class Watch:
         return Look(time.monotonic(), lsn, dict(zip(TABLES, rows, strict=True)), group, self._tally.changes, changed)
 
     def delivers(self, look: Look) -> bool:
-        """Whether anything has come into the lake since we watch; rows of an earlier run do not count."""
+        """Whether anything has come into the lake since the observer began; rows of an earlier run do not count."""
         return look.delivered > self._first.delivered
 
     def source_lsn(self) -> Lsn:

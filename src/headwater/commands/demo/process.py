@@ -1,4 +1,4 @@
-"""`headwater run` as a process beside the demo: started, watched, started again when it dies, stopped."""
+"""`headwater run` as a process beside the demo: started, watched, restarted when it dies, stopped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from headwater.errors import CheckFailed
 
-__all__ = ["Mirror", "headwater"]
+__all__ = ["MirrorProcess", "headwater"]
 
 _GRACE = 60.0  # `run` itself drains for at most 30 s
-_QUICK = 10.0  # a mirror that lived shorter did not work at all
+_QUICK = 10.0  # a mirror that died earlier than this did not work at all
 _TRIES = 5
 
 
@@ -24,8 +24,8 @@ def headwater(config: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "headwater", "-c", str(config), *arguments]
 
 
-class Mirror:
-    """The mirror of one demo folder. Somebody may `kill -9` it: it is started again and goes on where it was."""
+class MirrorProcess:
+    """The mirror of one demo folder. After a `kill -9` it is started again, and goes on where it was."""
 
     def __init__(self, config: Path) -> None:
         self.log = config.parent / "headwater.log"
@@ -41,19 +41,19 @@ class Mirror:
         return self._process.pid
 
     def look(self) -> None:
-        """Start it again if it has died; CheckFailed if it will not live."""
+        """Start it again if it has died; CheckFailed if it keeps dying."""
         code = self._process.poll()
         if code is None:
             return
         self._failures = self._failures + 1 if time.monotonic() - self._started < _QUICK else 1
         if self._failures >= _TRIES or code == 2:
-            raise CheckFailed(f"the mirror ended with {code}:\n{self._last_words()}", hint=f"see {self.log}")
+            raise CheckFailed(f"the mirror ended with {code}:\n{self._end_of_log()}", hint=f"see {self.log}")
         time.sleep(1)
         self.restarts += 1
         self._process, self._started = self._start(), time.monotonic()
 
     def stop(self) -> None:
-        """Ask it to drain and end; insist if it does not."""
+        """Ask it to drain and end; kill it if it does not."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -75,12 +75,12 @@ class Mirror:
         self._pid_file.write_text(str(process.pid))
         return process
 
-    def _last_words(self) -> str:
+    def _end_of_log(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
 
 def _end_leftover(pid_file: Path, config: Path) -> None:
-    """After a `kill -9` of the demo its mirror lives on: end it, but never another process that got its number."""
+    """After a `kill -9` of the demo its mirror lives on: end it, but never another process with the same pid."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         deadline = time.monotonic() + _GRACE

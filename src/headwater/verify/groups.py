@@ -36,11 +36,9 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
                     left = _left(state, config, group)
                     found += verify(mirroring(config, env, state, group, spark), lake, only, patience, left)
             return found
-        except PySparkException as error:  # a worker lost the source or the lake; its words may quote a password
+        except PySparkException as error:  # a worker lost the source or the lake; the message may quote a password
             said = redact(str(error).strip().splitlines()[-1], config.secrets())
-            raise Unreachable(
-                f"the comparison broke off: {said}", hint="see `headwater check`, and try again"
-            ) from None
+            raise Unreachable(f"the comparison failed: {said}", hint="see `headwater check`, and try again") from None
         finally:
             spark.stop()
 

@@ -11,11 +11,11 @@ import psycopg
 from headwater.commands.demo.workload import Tally, Workload
 from headwater.errors import Unreachable
 
-__all__ = ["Writer"]
+__all__ = ["Shop"]
 
 
-class Writer(AbstractContextManager["Writer"]):
-    """Writes until `stop` is set."""
+class Shop(AbstractContextManager["Shop"]):
+    """The web shop, which writes until `stop` is set."""
 
     def __init__(self, url: str, stop: Event, rate: float) -> None:
         self._connection = psycopg.connect(url)
@@ -31,12 +31,12 @@ class Writer(AbstractContextManager["Writer"]):
         return self._workload.tally
 
     def look(self) -> None:
-        """Unreachable if the shop could not go on writing."""
+        """Unreachable if a write failed."""
         if self._error is not None:
-            raise Unreachable(f"the shop cannot write any more: {self._error}", hint="start the demo again") from None
+            raise Unreachable(f"the shop cannot write: {self._error}", hint="start the demo again") from None
 
     def finish(self) -> None:
-        """Stop, the last transaction committed."""
+        """Stop after the transaction in progress."""
         self._stop.set()
         self._thread.join()
         self.look()

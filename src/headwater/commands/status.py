@@ -1,0 +1,55 @@
+"""`headwater status`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from headwater.commands.options import Options, common_options
+from headwater.config.values import duration
+
+__all__ = ["status"]
+
+
+class _Duration(click.ParamType[timedelta]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            return duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object; with --watch, one per line.")
+@click.option("--check", "checked", is_flag=True, help="Exit 1 if there is a problem, 3 if the source is unreachable.")
+@click.option(
+    "--max-lag",
+    type=_Duration(),
+    metavar="DURATION",
+    help="With --check: exit 1 also if a lake is further behind than that, as 30s.",
+)
+@common_options
+@click.pass_obj
+def status(options: Options, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None) -> None:
+    """Show every group and table: what runs, how far behind it is, and what stops it.
+
+    Exits 0 if the status could be shown. For monitoring, --check exits 1 unless every group is RUNNING without an error
+    and no table is ERRORED.
+
+    \b
+      headwater status --watch
+      headwater status --check --max-lag 30s
+    """
+    from headwater.commands.statusview import show
+    from headwater.status import open_status
+
+    if max_lag is not None and not checked:
+        raise click.UsageError("--max-lag needs --check")
+    with open_status(options.config()) as ask:
+        found = show(ask, as_json=as_json, watch=watch)
+    if checked:
+        found.check(max_lag)
