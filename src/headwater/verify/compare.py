@@ -24,7 +24,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CheckFailed, TableError
 from headwater.files import S3
-from headwater.spark import deal, on_tasks
+from headwater.spark import collected, deal, on_tasks
 from headwater.verify.misfits import is_json, linked, open_entries
 from headwater.verify.pair import LINKED, SIDE, Pair
 from headwater.verify.spelling import INVALID
@@ -109,7 +109,7 @@ def compare(
     """Compare each pair; its source table is read in these ranges, all in parallel."""
     units = [_Side(pair, part) for pair, parts in pairs.values() for part in (None, *parts)]
     found: defaultdict[int, _Totals] = defaultdict(_Totals)
-    for row in on_tasks(spark, _hands(spark, units), _Ask(sides, _SUMS), _SUMS).collect():
+    for row in collected(on_tasks(spark, _hands(spark, units), _Ask(sides, _SUMS), _SUMS)):
         found[row.oid].add(row)
     differing = [unit for unit in units if found[unit.pair.relation.oid].differ]
     buckets = {oid: totals.buckets for oid, totals in found.items() if totals.differ}
@@ -176,7 +176,8 @@ def _differences(
     differ = keys.where("source_print IS DISTINCT FROM lake_print")
     place = "row_number() OVER (PARTITION BY oid ORDER BY length(key), key, source_shown, lake_shown) AS place"
     found: defaultdict[int, list[Difference]] = defaultdict(list)
-    for row in differ.selectExpr("*", place).where(F.col("place") <= SHOWN).orderBy("oid", "place").collect():
+    first = differ.selectExpr("*", place).where(F.col("place") <= SHOWN)
+    for row in collected(first.orderBy("oid", "place")):
         counts = row.source_count or 0, row.lake_count or 0
         found[row.oid].append(Difference(row.key, row.source_shown, row.lake_shown, *counts))
     return found

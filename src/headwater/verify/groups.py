@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from difflib import get_close_matches
 
-from pyspark.errors import PySparkException
-
 from headwater.change import TableName
 from headwater.config import Config
 from headwater.errors import ConfigError, Unreachable
 from headwater.logs import redact
-from headwater.spark import session
+from headwater.spark import JobDied, session
 from headwater.state import State
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import mirroring, open_state
@@ -36,8 +34,8 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
                     left = _left(state, config, group)
                     found += verify(mirroring(config, env, state, group, spark), lake, only, patience, left)
             return found
-        except PySparkException as error:  # a worker lost the source or the lake; the message may quote a password
-            said = redact(str(error).strip().splitlines()[-1], config.secrets())
+        except JobDied as died:  # not chained: Spark's message may quote a password
+            said = redact(str(died), config.secrets())
             raise Unreachable(f"the comparison failed: {said}", hint="see `headwater check`, and try again") from None
         finally:
             spark.stop()
