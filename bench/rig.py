@@ -17,8 +17,10 @@ from bench.work import Database
 from headwater import flow
 from headwater.change import Lsn
 from headwater.config import Config, DuckLake
+from headwater.ducklake.opening import open_lake
 from headwater.spark import session, warm_up
-from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state, source_name
+from headwater.supervise.lakes import source_name
+from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 
@@ -92,7 +94,8 @@ class Pipeline:
         row = self.state.group(group)
         assert row is not None
         self.slot, self.publication, self._source = row.slot, row.publication, source_name(row.source_id, group)
-        self._lake = open_group_lake(self._config, group, {})
+        main = self._config.ducklakes["main"]
+        self._lake = open_lake(main.catalog, main.data_path)
         self._log = open_log(self._config, self.state, group)
 
     @property

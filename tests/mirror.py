@@ -20,17 +20,19 @@ from headwater import flow
 from headwater.change import Lsn, TableName
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.lake import Lake
+from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.ducklake.standing import DuckLakeStanding
 from headwater.source import triggers as ddl
-from headwater.supervise.opening import mirroring, open_group_lake, open_log, open_state
+from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
-__all__ = ["LOOK_EVERY", "Mirror", "standings_of"]
+__all__ = ["LOOK_EVERY", "Mirror", "open_ducklake", "standings_of"]
 
 CONFIG = """
 source: {source}
@@ -202,8 +204,7 @@ class Mirror:
         return self.source.execute(sql).fetchall()
 
     def verify(self, tables: Iterable[str] = ()) -> list[Verified]:
-        with closing(open_group_lake(self.config, "g", {})) as lake:
-            return verify(self.m, lake, [TableName.parse(table) for table in tables], 30)
+        return verify(self.m, [TableName.parse(table) for table in tables], 30)
 
     def assert_equal(self, *tables: str) -> None:
         """The lake's rows, read by DuckDB, are the source's, read by psycopg."""
@@ -221,6 +222,12 @@ class Mirror:
         self.source.close()
         if hasattr(self, "m"):
             self.m.state.close()
+
+
+def open_ducklake(config: Config) -> Lake:
+    """The lake of the tests' one group, opened once more."""
+    lake = config.ducklakes["main"]
+    return open_lake(lake.catalog, lake.data_path)
 
 
 def standings_of(m: flow.Mirroring) -> Mapping[int, DuckLakeStanding]:

@@ -21,7 +21,7 @@ from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.files import S3, filesystem
-from headwater.supervise.opening import mirroring, open_group_lake, open_state
+from headwater.supervise.opening import mirroring, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
@@ -55,8 +55,7 @@ class Elsewhere(Mirror):
 
     def verify(self, tables: Iterable[str] = ()) -> list[Verified]:
         self.stop_capture()
-        with closing(open_group_lake(self.config, "g", os.environ)) as lake:
-            return verify(self.m, lake, [TableName.parse(table) for table in tables], 30)
+        return verify(self.m, [TableName.parse(table) for table in tables], 30)
 
     def close(self) -> None:
         super().close()

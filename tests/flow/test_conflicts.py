@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from tests.interrupted import Act, Interrupted
-from tests.mirror import Mirror, standings_of
+from tests.mirror import Mirror, open_ducklake, standings_of
 
 from headwater import flow
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.sink.ducklake import DuckLakeSink
-from headwater.supervise.opening import open_group_lake, source_name
+from headwater.supervise.lakes import source_name
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
     """The mirror with a sink of its own, to which this happens before every commit."""
     group = mirror.m.state.group("g")
     assert group is not None
-    with closing(open_group_lake(mirror.config, "g", {})) as lake:
+    with closing(open_ducklake(mirror.config)) as lake:
         sink: Any = Interrupted(DuckLakeSink(lake, source_name(group.source_id, "g")), act)
         yield replace(mirror.m, sink=sink)
 
@@ -209,7 +209,7 @@ def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: 
         newcomer.execute("UPDATE l.public.orders SET item = 'a new version, inlined' WHERE id = 1")
     standings = standings_of(orders.m)
     table = next(each.table for each in standings.values() if each.table.name == "orders")
-    with closing(open_group_lake(orders.config, "g", {})) as lake:
+    with closing(open_ducklake(orders.config)) as lake:
         assert lake.inlined_rows([table.id]) == {table.id}
         orders.execute("UPDATE orders SET item = 'ours' WHERE id IN (1, 2)")
         orders.sync()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import psycopg
 from tests.mirror import Mirror
 
-from headwater.ducklake.extension import literal
+from headwater.lake.sqltext import literal
 from headwater.postgres.settings import TEXT_SETTINGS
 
 

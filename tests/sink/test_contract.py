@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 
 from headwater.change import Lsn, TableName
-from headwater.ducklake.extension import attach, connect, identifier
+from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.lake import history, quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Sink
+from headwater.lake.sqltext import identifier
 from headwater.lake.target import SETTLED, misfits_of, rows_of
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.testing.memory import MemoryLake, MemorySink

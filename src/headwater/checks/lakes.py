@@ -7,10 +7,11 @@ from contextlib import closing
 
 from headwater.checks.known import Known
 from headwater.config import Config, Table
-from headwater.ducklake.lake import Lake
 from headwater.errors import ConfigError, HeadwaterError, TableError
+from headwater.lake.address import LakeAddress
+from headwater.sink.addresses import group_lake
 from headwater.source.database import Source
-from headwater.supervise.lakes import could_open_group_lake, find_group_lake, source_name, strange_lake
+from headwater.supervise.lakes import source_name, strange_lake
 
 __all__ = ["lake_problems"]
 
@@ -30,23 +31,31 @@ def lake_problems(
 def _problems(
     config: Config, env: Mapping[str, str], known: Known, group: str, recopy: bool
 ) -> Iterator[HeadwaterError]:
-    could_open_group_lake(config, group, env)
-    row, lake = known.groups.get(group), find_group_lake(config, group, env)
+    address = group_lake(config, env, group)
+    address.check_could_open()
+    row, lake = known.groups.get(group), address.find(group)
     id_ = None
     if lake is not None:
         with closing(lake):
-            id_ = lake.id()
-            yield from _taken(config, known, group, lake)
+            id_ = lake.lake_id()
+        yield from _taken(config, known, group, address)
     if row is not None and not recopy and (problem := strange_lake(config, row, id_)):
         yield problem
 
 
-def _taken(config: Config, known: Known, group: str, lake: Lake) -> Iterator[HeadwaterError]:
+def _taken(config: Config, known: Known, group: str, address: LakeAddress) -> Iterator[HeadwaterError]:
     """Names of tables that are new in the config, and that the lake has already."""
     new = list(_new_tables(config, known, group))
     if not new:
         return
-    names = lake.names(_old_mirrors(config, known, group, lake))
+    with Source(config.source) as source:
+        lake = address.find(source_name(source.identify().source_id, group))
+    if lake is None:
+        return
+    followed = {row.oid for row in known.tables.get(group, [])}
+    with closing(lake):
+        # Mirrors of this very group that the state does not know any more: their tables are copied in their place.
+        names = lake.names(lake.standings().keys() - followed)
     for table in new:
         try:
             names.take(table.target)
@@ -57,11 +66,3 @@ def _taken(config: Config, known: Known, group: str, lake: Lake) -> Iterator[Hea
 def _new_tables(config: Config, known: Known, group: str) -> Iterator[Table]:
     followed = {row.configured for row in known.tables.get(group, [])}
     return (table for table in config.groups[group].tables if table.table not in followed)
-
-
-def _old_mirrors(config: Config, known: Known, group: str, lake: Lake) -> set[int]:
-    """Mirrors of this very group that the state does not know any more: their tables are copied in their place."""
-    with Source(config.source) as source:
-        positions = lake.positions(source_name(source.identify().source_id, group)) if lake.prepared() else {}
-    followed = {row.oid for row in known.tables.get(group, [])}
-    return {each.table_id for oid, each in positions.items() if oid not in followed}

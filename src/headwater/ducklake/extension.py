@@ -13,11 +13,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import OperatorMustAct
 from headwater.files import S3
+from headwater.lake.sqltext import identifier, literal
 from headwater.logs import redact
 from headwater.postgres.settings import OVERRIDDEN, prepare
 from headwater.postgres.settings import options as settings_options
 
-__all__ = ["attach", "connect", "identifier", "literal"]
+__all__ = ["attach", "connect"]
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -92,14 +93,6 @@ def _scrubbed(text: str, path: str, url: LakeUrl) -> str:
     for quoted in (path, path.removeprefix("ducklake:"), path.removeprefix("ducklake:postgres:")):
         text = text.replace(quoted, str(url)).replace(literal(quoted), str(url))
     return redact(text, [url.password or ""] if isinstance(url, PostgresUrl) else [])
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _load(con: duckdb.DuckDBPyConnection, name: str) -> None:

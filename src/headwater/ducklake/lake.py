@@ -17,7 +17,7 @@ from headwater.ducklake import attempts, reading
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
-from headwater.ducklake.extension import attach, connect, literal
+from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
 from headwater.ducklake.names import Names
 from headwater.ducklake.positions import positions
@@ -25,6 +25,7 @@ from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
 from headwater.files import S3, filesystem
+from headwater.lake.sqltext import literal
 
 __all__ = ["Lake"]
 

@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+import duckdb
+
 from headwater.change import Lsn, Relation, TableName
 from headwater.lake.counts import Counts
 from headwater.lake.target import Place, Reports, Target
 from headwater.values.types import LakeType
 
-__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "Landed", "Names", "Plan", "Sink", "Standing"]
+__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "Landed", "Names", "Plan", "Reader", "Sink", "Standing"]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
@@ -129,6 +131,18 @@ class Plan(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """The lake as it was in one snapshot, for DuckDB to read; picklable."""
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB of one thread that can read such a lake; nothing is attached yet."""
+        ...
+
+    def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
+        """Attach the lake, to be read only."""
+        ...
+
+
 NewMirror = TypeVar("NewMirror")  # what a sink knows about a table that it does not have yet
 
 
@@ -143,6 +157,12 @@ class Sink(Protocol[NewMirror]):
     def standings(self) -> Mapping[int, Standing]:
         """Every table of ours in the lake, by the source's OID."""
         ...
+
+    def lake_id(self) -> str:
+        """What identifies the lake, wherever it is moved."""
+        ...
+
+    def reader(self, snapshot_id: int) -> Reader: ...
 
     def plan(self) -> Plan: ...
 

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 import duckdb
 
 from headwater.config import Config, DuckLake
-from headwater.ducklake.extension import attach, connect, identifier, literal
+from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import ConfigError, Unreachable
 from headwater.files import S3
+from headwater.lake.sqltext import identifier, literal
 from headwater.logs import redact
 from headwater.query.answer import Answer, answer, explained
 from headwater.query.lock import HINT, functions, lock, one_query, refuse_functions

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from headwater.ducklake.extension import identifier
+from headwater.lake.sqltext import identifier
 
 __all__ = ["Answer", "answer", "explained"]
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import duckdb
 
-from headwater.ducklake.extension import identifier, literal
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import ConfigError
+from headwater.lake.sqltext import identifier, literal
 
 __all__ = ["HINT", "functions", "lock", "one_query", "refuse_functions"]
 

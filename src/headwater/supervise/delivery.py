@@ -52,7 +52,7 @@ def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Even
     A group that cannot go on leaves the others alone, unless `all_needed`.
     """
     spark = session(config.spark.master, config.spark.conf)
-    warm_up(spark, ["headwater.merge.plan", "headwater.sink.ducklake.target"])
+    warm_up(spark, ["headwater.merge.plan", "headwater.sink.addresses"])
     threads = [_GroupDelivery(config, env, name, spark, stop) for name in config.groups]
     for thread in threads:
         thread.all_needed = all_needed

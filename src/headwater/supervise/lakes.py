@@ -5,22 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from typing import Any
 
-from headwater.config import Config, DuckLake
-from headwater.ducklake.finding import check_could_open, find_lake
-from headwater.ducklake.lake import Lake
-from headwater.ducklake.opening import open_lake
-from headwater.ducklake.url import parse_lake_url
-from headwater.errors import ConfigError, OperatorMustAct
-from headwater.files import S3
-from headwater.sink.ducklake import DuckLakeSink
+from headwater.config import Config
+from headwater.errors import OperatorMustAct
+from headwater.lake.sink import Sink
+from headwater.sink.addresses import group_lake
 from headwater.state import GroupRow, Location, State
 
 __all__ = [
     "copy_what_is_gone",
-    "could_open_group_lake",
-    "find_group_lake",
-    "open_group_lake",
     "own_lake",
     "source_name",
     "strange_lake",
@@ -37,35 +31,18 @@ def source_name(source_id: str, group: str) -> str:
     return f"{source_id}/{group}"
 
 
-def open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake:
-    """The lake a group lands in, created when missing; S3 takes its keys from the AWS_* variables in `env`."""
-    lake = _lake(config, group)
-    return open_lake(lake.catalog, lake.data_path, s3=_s3(lake, env))
-
-
-def find_group_lake(config: Config, group: str, env: Mapping[str, str]) -> Lake | None:
-    """The lake a group lands in, as it is; None if there is none. Nothing is created."""
-    lake = _lake(config, group)
-    return find_lake(lake.catalog, lake.data_path, s3=_s3(lake, env))
-
-
-def could_open_group_lake(config: Config, group: str, env: Mapping[str, str]) -> None:
-    """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""
-    lake = _lake(config, group)
-    check_could_open(lake.catalog, lake.data_path, s3=_s3(lake, env))
-
-
-def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -> Lake:
+def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -> Sink[Any]:
     """The lake that the group is mirrored into; of a new group it is created, else another one is refused."""
     row = state.group(group)
     assert row is not None, "a group is made before its lake is opened"
     if row.lake is not None and (problem := strange_lake(config, row, _found_id(config, env, group))):
         raise problem
-    lake = open_group_lake(config, group, env)
-    now = Location(str(lake.url), lake.id())
+    address = group_lake(config, env, group)
+    sink = address.open(source_name(row.source_id, group))
+    now = Location(str(address), sink.lake_id())
     if now != row.lake:
         state.record_lake(group, now)
-    return lake
+    return sink
 
 
 def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMustAct | None:
@@ -73,7 +50,7 @@ def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMu
     recorded, name = row.lake, config.groups[row.name].lake
     if recorded is None or found == recorded.id:
         return None
-    url = str(parse_lake_url(_lake(config, row.name).catalog))
+    url = str(group_lake(config, {}, row.name))
     there = f"another lake (id {found})" if found else "no lake"
     recopy = "`headwater run --recopy` copies all its tables anew"
     if url == recorded.place:
@@ -100,8 +77,8 @@ def copy_what_is_gone(config: Config, env: Mapping[str, str], state: State) -> N
             _copy_again(state, group, {table.oid for table in state.tables(group)}, NEW_LAKE)
             state.record_lake(group, None)  # after the requests: a crash between finds the lake strange once more
             continue
-        with closing(own_lake(config, env, state, group)) as lake:
-            there = DuckLakeSink(lake, source_name(row.source_id, group)).standings()
+        with closing(own_lake(config, env, state, group)) as sink:
+            there = sink.standings()
         copied = {table.oid for table in state.tables(group) if table.position is not None}
         _copy_again(state, group, copied - there.keys(), DROPPED)
 
@@ -114,21 +91,8 @@ def _copy_again(state: State, group: str, oids: set[int], reason: str) -> None:
 
 
 def _found_id(config: Config, env: Mapping[str, str], group: str) -> str | None:
-    found = find_group_lake(config, group, env)
+    found = group_lake(config, env, group).find(group)
     if found is None:
         return None
     with closing(found):
-        return found.id()
-
-
-def _lake(config: Config, group: str) -> DuckLake:
-    lake = config.lakes[config.groups[group].lake]
-    if not isinstance(lake, DuckLake):
-        raise ConfigError(
-            f"lake {config.groups[group].lake!r} is not a DuckLake", hint=f"let groups.{group}.lake name one that is"
-        )
-    return lake
-
-
-def _s3(lake: DuckLake, env: Mapping[str, str]) -> S3 | None:
-    return S3.from_environment(env) if lake.data_path.startswith("s3://") else None
+        return found.lake_id()

@@ -13,11 +13,10 @@ from headwater import flow
 from headwater.config import Config
 from headwater.errors import OperatorMustAct
 from headwater.log import Log, place
-from headwater.sink.ducklake import DuckLakeSink
 from headwater.state import Lock, State
-from headwater.supervise.lakes import open_group_lake, own_lake, source_name
+from headwater.supervise.lakes import own_lake
 
-__all__ = ["mirroring", "open_group_lake", "open_log", "open_state", "source_name", "when_free"]
+__all__ = ["mirroring", "open_log", "open_state", "when_free"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         source_url=config.source,
         state=state,
         log=open_log(config, state, group),
-        sink=DuckLakeSink(own_lake(config, env, state, group), source_name(row.source_id, group)),
+        sink=own_lake(config, env, state, group),
         spark=spark,
         scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
         max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,

@@ -9,9 +9,9 @@ from typing import Literal
 from headwater.change import Relation, TableName
 from headwater.copy.reading import Range, balanced, showing
 from headwater.copy.snapshot import Exported, exported_snapshot
-from headwater.ducklake.lake import Lake
 from headwater.errors import HeadwaterError, TableError, Unreachable
 from headwater.flow import Mirroring
+from headwater.lake.sink import Reader
 from headwater.postgres.connect import Connection
 from headwater.source.relations import described, row_filter
 from headwater.state import TableRow
@@ -62,24 +62,25 @@ class _Choice:
 
 
 def verify(
-    m: Mirroring, lake: Lake, only: Collection[TableName], patience: float, left: Collection[TableName] = ()
+    m: Mirroring, only: Collection[TableName], patience: float, left: Collection[TableName] = ()
 ) -> list[Verified]:
-    """Compare a group's tables, or only these, with their mirrors in `lake`, except those that `left` the config."""
+    """Compare a group's tables, or only these, with their mirrors, except those that `left` the config."""
     choice = _Choice(only, left)
     for _ in range(TRIES):
         with exported_snapshot(m.source_url) as exported, aligned(m, exported.lsn, patience) as snapshot:
             if snapshot is not None:
-                return _compared(m, lake, choice, exported, snapshot)
+                return _compared(m, choice, exported, snapshot)
     raise Unreachable(
         f"the lake of group {m.group!r} could not be aligned with a snapshot of the source in {TRIES} attempts",
         hint="try again",
     )
 
 
-def _compared(m: Mirroring, lake: Lake, choice: _Choice, exported: Exported, snapshot: int) -> list[Verified]:
+def _compared(m: Mirroring, choice: _Choice, exported: Exported, snapshot: int) -> list[Verified]:
     found: list[Verified] = []
     pairs, rows = {}, {}
-    mirrors = _mirrors(lake, snapshot)
+    reader = m.sink.reader(snapshot)
+    mirrors = _mirrors(reader)
     with showing(m.source_url, exported.snapshot_name) as connection:
         for row in filter(choice.includes, m.state.tables(m.group)):
             if excuse := choice.excuse(row):
@@ -95,7 +96,7 @@ def _compared(m: Mirroring, lake: Lake, choice: _Choice, exported: Exported, sna
             except HeadwaterError as error:
                 found.append(_not_compared(row, error.message, ok=False))
     if pairs:
-        sides = Sides(m.sink.source, m.source_url, exported.snapshot_name, lake.url, lake.s3, snapshot)
+        sides = Sides(m.sink.source, m.source_url, exported.snapshot_name, reader)
         for oid, each in compare(m.spark, sides, pairs).items():
             found.append(_verdict(rows[oid], each, exported, snapshot))
     return found
@@ -127,12 +128,13 @@ def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int) -
     )
 
 
-def _mirrors(lake: Lake, snapshot: int) -> dict[TableName, set[str]]:
+def _mirrors(reader: Reader) -> dict[TableName, set[str]]:
     """The columns of each table in the lake as it was then, in lower case: DuckDB ignores case."""
     found: dict[TableName, set[str]] = {}
-    with lake.attached(read_only=True, snapshot=snapshot) as (con, alias):
+    with reader.connect() as con:
+        reader.attach(con, "lake")
         query = "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = ?"
-        for schema, table, column in con.execute(query, [alias]).fetchall():
+        for schema, table, column in con.execute(query, ["lake"]).fetchall():
             found.setdefault(TableName(schema, table), set()).add(str(column).lower())
     return found
 

@@ -20,10 +20,8 @@ from pyspark.sql import functions as F
 
 from headwater.change import Lsn
 from headwater.copy.reading import Range, read_expressions
-from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import LakeUrl
 from headwater.errors import CheckFailed, TableError
-from headwater.files import S3
+from headwater.lake.sink import Reader
 from headwater.spark import collected, deal, on_tasks
 from headwater.verify.misfits import is_json, linked, open_entries
 from headwater.verify.pair import LINKED, SIDE, Pair
@@ -86,9 +84,7 @@ class Sides:
     source: str
     source_url: str
     exported: str
-    lake: LakeUrl
-    s3: S3 | None
-    snapshot: int
+    lake: Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +199,11 @@ class _Ask:
     buckets: Mapping[int, Sequence[int]] | None = None  # when given, rows of these; else sums
 
     def __call__(self, dealt: Sequence[_Side]) -> Iterator[pa.RecordBatch]:
-        with connect(threads=1) as con:
+        with self.sides.lake.connect() as con:
             con.create_function("is_json", is_json, ["VARCHAR"], "BOOLEAN")
             entries: list[dict[str, Any]] = []
             if any(side.part is None for side in dealt):
-                attach(con, self.sides.lake, "lake", s3=self.sides.s3, read_only=True, snapshot=self.sides.snapshot)
+                self.sides.lake.attach(con, "lake")
                 entries = open_entries(con, self.sides.source)
             for side in dealt:
                 try:

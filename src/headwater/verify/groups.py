@@ -12,7 +12,6 @@ from headwater.errors import ConfigError, Unreachable
 from headwater.logs import redact
 from headwater.spark import JobDied, session
 from headwater.state import State
-from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import mirroring, open_state
 from headwater.verify import Verified, verify
 
@@ -30,9 +29,8 @@ def verify_all(config: Config, env: Mapping[str, str], names: Sequence[str], pat
         try:
             found = []
             for group in config.groups:
-                with closing(own_lake(config, env, state, group)) as lake:
-                    left = _left(state, config, group)
-                    found += verify(mirroring(config, env, state, group, spark), lake, only, patience, left)
+                with closing(mirroring(config, env, state, group, spark)) as m:
+                    found += verify(m, only, patience, _left(state, config, group))
             return found
         except JobDied as died:  # not chained: Spark's message may quote a password
             said = redact(str(died), config.secrets())

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import duckdb
 import pyarrow as pa
 
-from headwater.ducklake.extension import identifier
 from headwater.lake import quarantine
+from headwater.lake.sqltext import identifier
 from headwater.merge import row_keys
 from headwater.verify.pair import Pair
 

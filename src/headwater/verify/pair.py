@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from psycopg import sql
 
 from headwater.change import Relation, TableName
-from headwater.ducklake.extension import identifier, literal
+from headwater.lake.sqltext import identifier, literal
 from headwater.values.types import LakeType
 from headwater.verify.replay import replayed
 from headwater.verify.spelling import PRINTED, Spelling, spelling, unproven

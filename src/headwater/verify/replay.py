@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.change import Relation
-from headwater.ducklake.extension import identifier, literal
+from headwater.lake.sqltext import identifier, literal
 from headwater.values.types import LakeType
 from headwater.verify.spelling import spelling
 

@@ -27,8 +27,8 @@ from headwater.commands.demo.view import View
 from headwater.commands.demo.workload import TABLES, create
 from headwater.commands.words import counted
 from headwater.config import Config
-from headwater.ducklake.extension import literal
 from headwater.errors import CheckFailed, Unreachable
+from headwater.lake.sqltext import literal
 from headwater.query import query
 from headwater.testing.postgres import EmbeddedPostgres
 

@@ -13,6 +13,7 @@ from headwater.sink.ducklake.columns import fields_of
 from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
 from headwater.sink.ducklake.delivery import DuckLakePlan
 from headwater.sink.ducklake.quarantine import AUTHOR, new_quarantine, quarantine_table
+from headwater.sink.ducklake.reader import DuckLakeReader
 from headwater.sink.ducklake.standing import DuckLakeStanding, standings
 from headwater.sink.ducklake.target import DuckLakeTarget, landing
 
@@ -25,12 +26,19 @@ class DuckLakeSink:
     Exactly once: a commit names the position it starts from, and lands only if the lake stands there.
     """
 
-    def __init__(self, lake: Lake, source: str) -> None:
+    def __init__(self, lake: Lake, source: str, *, prepared: bool = True) -> None:
         self._lake = lake
         self.source = source
+        self._prepared = prepared  # for Headwater's own tables; a lake that is only looked at need not be
 
     def standings(self) -> Mapping[int, DuckLakeStanding]:
-        return standings(self._lake, self.source)
+        return standings(self._lake, self.source) if self._prepared else {}
+
+    def lake_id(self) -> str:
+        return self._lake.id()
+
+    def reader(self, snapshot_id: int) -> DuckLakeReader:
+        return DuckLakeReader(self._lake.url, self._lake.s3, snapshot_id)
 
     def plan(self) -> DuckLakePlan:
         # The snapshot is read first, so that what others change after it is noticed at the commit.

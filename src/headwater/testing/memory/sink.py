@@ -14,6 +14,7 @@ from headwater.lake.sink import Bounds, Keys, Kinds, Landed
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
 from headwater.testing.memory.lake import Column, Contents, MemoryLake, MemoryNames, MemoryStanding, Table
+from headwater.testing.memory.reader import MemoryReader
 from headwater.testing.memory.target import Landing, MemoryPlace, MemoryTarget, TakenOut, Wrote, read_report
 
 __all__ = ["MemorySink"]
@@ -39,6 +40,14 @@ class MemorySink:
 
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.lake.contents.standing(self.source)
+
+    def lake_id(self) -> str:
+        return str(id(self.lake))
+
+    def reader(self, snapshot_id: int) -> MemoryReader:
+        contents = self.lake.contents
+        assert contents.id == snapshot_id, "older snapshots are not kept"
+        return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
 
     def plan(self) -> _Plan:
         if self.lake.contents.named(quarantine.NAME) is None:

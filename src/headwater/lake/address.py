@@ -1,0 +1,25 @@
+"""Where the config says that a lake is: looked at, checked, opened."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headwater.lake.sink import Sink
+
+__all__ = ["LakeAddress"]
+
+
+class LakeAddress(Protocol):
+    """`str()` of it is fit for messages: without a password."""
+
+    def check_could_open(self) -> None:
+        """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""
+        ...
+
+    def find(self, source: str) -> Sink[Any] | None:
+        """The lake as it is, to look at; None if there is none. Nothing is created."""
+        ...
+
+    def open(self, source: str) -> Sink[Any]:
+        """The lake, for the group that it knows as `source`; created when missing."""
+        ...

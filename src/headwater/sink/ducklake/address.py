@@ -1,0 +1,35 @@
+"""Where a DuckLake is: its catalog and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.ducklake.finding import check_could_open, find_lake
+from headwater.ducklake.opening import open_lake
+from headwater.ducklake.url import parse_lake_url
+from headwater.files import S3
+from headwater.sink.ducklake.sink import DuckLakeSink
+
+__all__ = ["DuckLakeAddress"]
+
+
+@dataclass(frozen=True, slots=True)
+class DuckLakeAddress:
+    """Implements `headwater.lake.address.LakeAddress`."""
+
+    catalog: str
+    data_path: str
+    s3: S3 | None = None
+
+    def __str__(self) -> str:
+        return str(parse_lake_url(self.catalog))
+
+    def check_could_open(self) -> None:
+        check_could_open(self.catalog, self.data_path, s3=self.s3)
+
+    def find(self, source: str) -> DuckLakeSink | None:
+        lake = find_lake(self.catalog, self.data_path, s3=self.s3)
+        return None if lake is None else DuckLakeSink(lake, source, prepared=lake.prepared())
+
+    def open(self, source: str) -> DuckLakeSink:
+        return DuckLakeSink(open_lake(self.catalog, self.data_path, s3=self.s3), source)
