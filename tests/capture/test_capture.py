@@ -19,7 +19,7 @@ from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.postgres.connect import Connection, connect
-from headwater.source.database import slot_of
+from headwater.source.slots import slot_of
 from headwater.state import State
 from headwater.testing.postgres import EmbeddedPostgres
 

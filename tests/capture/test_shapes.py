@@ -23,8 +23,8 @@ from headwater.capture.evolution import following
 from headwater.change import BaseType, Column, Relation, TableName
 from headwater.errors import ConfigError
 from headwater.postgres.connect import Connection, connect
-from headwater.source.database import oid_of
 from headwater.source.relations import described, described_all, row_filter
+from headwater.source.server import oid_of
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from headwater.values.decode import decode
 from headwater.values.types import lake_type

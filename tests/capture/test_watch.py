@@ -16,9 +16,9 @@ from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import connect
 from headwater.source import triggers as ddl
-from headwater.source.database import named_oid
 from headwater.source.partitions import Seen, troubles
 from headwater.source.publications import ALTERED, places
+from headwater.source.server import named_oid
 from headwater.state import Member, Partitions
 
 

@@ -14,7 +14,9 @@ from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotL
 from headwater.postgres.connect import connect
 from headwater.source.check import problems
 from headwater.source.checktable import TableWish
-from headwater.source.database import slot_of
+from headwater.source.publications import publication_tables
+from headwater.source.publishing import ensure_publication
+from headwater.source.slots import slot_of
 from headwater.state import GroupRow
 from headwater.testing.postgres import EmbeddedPostgres
 
@@ -232,16 +234,103 @@ def test_every_missing_privilege_is_told(weak: str) -> None:
     told = [each.message.split(" in database")[0] for each in found(weak, "orders")]
     assert told == [
         "role 'weak' may not replicate",
-        "role 'weak' may not create a publication",
         "table 'public.orders' may not be read",
-        "table 'public.orders' belongs to another role, so it cannot be added to our publication",
+        "publication 'headwater_shop' does not exist, and role 'weak' may not create it for these tables",
     ]
 
 
-def test_a_publication_of_another_role_that_lacks_a_table_is_told(group: Group, weak: str) -> None:
-    execute(group.url, "CREATE PUBLICATION headwater_shop")
-    told = [each.message for each in found(weak, "orders")]
-    assert "publication 'headwater_shop' belongs to another role and differs from the config in: public.orders" in told
+@pytest.fixture
+def reader(group: Group, weak: str) -> str:
+    """The source as a role that may read and replicate, and nothing else."""
+    execute(group.url, "ALTER ROLE weak REPLICATION", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO weak")
+    return weak
+
+
+def test_a_publication_of_another_role_is_compared_and_each_difference_has_its_statement(
+    group: Group, reader: str
+) -> None:
+    execute(group.url, 'CREATE TABLE "Odd" (id int PRIMARY KEY, a int, b int)', 'GRANT SELECT ON "Odd" TO weak')
+    execute(group.url, "CREATE PUBLICATION headwater_shop FOR TABLE \"Odd\" (id, a) WITH (publish = 'insert')")
+    wanted = [TableWish(TableName("public", "orders")), TableWish(TableName("public", "Odd"), exclude=("a",))]
+
+    def lacking() -> dict[str, str]:
+        return {each.message: each.hint.partition("run: ")[2] for each in problems(reader, {"shop": wanted})}
+
+    first = lacking()
+    refused = ", and role 'weak' may not alter it: its owner is 'postgres'"
+    alter = 'ALTER PUBLICATION "headwater_shop"'
+    whole, root = "publish = 'insert, update, delete, truncate'", "publish_via_partition_root = true"
+    generated = "publish_generated_columns = stored"
+    expected = {
+        f"does not have {whole}": f"{alter} SET ({whole});",
+        f"does not have {root}": f"{alter} SET ({root});",
+        f"does not have {generated}": f"{alter} SET ({generated});",
+        "does not list public.orders": f'{alter} ADD TABLE "public"."orders";',
+        'sends a, id of public."Odd" instead of b, id': f'{alter} DROP TABLE "public"."Odd"; {alter} ADD TABLE'
+        ' "public"."Odd" ("b", "id");',
+    }
+    with psycopg.connect(group.url) as connection:
+        if connection.info.server_version < 180000:
+            del expected[f"does not have {generated}"]
+    assert first == {f"publication 'headwater_shop' {what}{refused}": move for what, move in expected.items()}
+    with connect(reader) as connection, pytest.raises(OperatorMustAct, match="does not have publish = "):
+        ensure_publication(connection, "headwater_shop", [each.table for each in wanted])
+    for statement in first.values():
+        execute(group.url, *filter(None, statement.split(";")))
+    assert lacking() == {}
+    with connect(reader) as connection:
+        ensure_publication(connection, "headwater_shop", {wanted[0].table: None, wanted[1].table: ("id", "b")})
+
+
+def test_a_publication_of_another_role_that_sends_too_much_is_only_worth_a_warning(
+    group: Group, reader: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(group.url, "CREATE TABLE more (id int PRIMARY KEY)", "CREATE SCHEMA whole")
+    group.prepare("orders")
+    execute(group.url, "ALTER PUBLICATION headwater_shop ADD TABLE more")
+    execute(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    assert found(reader, "orders") == []
+    assert "also sends public.more, which is read for nothing; its owner may run: ALTER PUBLICATION" in caplog.text
+    with connect(reader) as connection:
+        ensure_publication(connection, "headwater_shop", [TableName("public", "orders")])
+        assert {str(each.table) for each in (publication_tables(connection, "headwater_shop") or {}).values()} == {
+            "public.orders",
+            "public.more",
+        }
+    execute(group.url, "ALTER PUBLICATION headwater_shop ADD TABLES IN SCHEMA whole")
+    assert found(reader, "orders") == []
+    assert "also sends all tables of the schemas whole" in caplog.text
+
+
+def test_a_publication_for_all_tables_or_a_schema_must_list_its_tables(group: Group, reader: str) -> None:
+    execute(group.url, "CREATE PUBLICATION headwater_shop FOR ALL TABLES")
+    (problem,) = found(reader, "orders")
+    assert problem.message == "publication 'headwater_shop' is FOR ALL TABLES, and must list its tables"
+    execute(group.url, *filter(None, problem.hint.split(";")))
+    assert found(reader, "orders") == []
+    execute(
+        group.url, "DROP PUBLICATION headwater_shop", "CREATE PUBLICATION headwater_shop FOR TABLES IN SCHEMA public"
+    )
+    assert "does not list public.orders" in str(found(reader, "orders"))
+
+
+def test_a_table_without_replica_identity_is_not_to_be_published_before_it_has_one(group: Group, reader: str) -> None:
+    execute(group.url, "CREATE TABLE keyless (id int)", "GRANT SELECT ON keyless TO weak")
+    keyless, publication = found(reader, "orders", "keyless")
+    assert "has no primary key" in keyless.message
+    assert 'FOR TABLE "public"."orders" WITH' in publication.hint
+
+
+def test_a_member_of_the_role_that_replicates_on_managed_servers_may_replicate(group: Group, weak: str) -> None:
+    execute(group.url, "CREATE ROLE rds_replication")
+    try:
+        assert [each.hint for each in found(weak) if "may not replicate" in each.message] == [
+            'GRANT rds_replication TO "weak"'
+        ]
+        execute(group.url, "GRANT rds_replication TO weak")
+        assert not any("may not replicate" in each.message for each in found(weak))
+    finally:
+        execute(group.url, "DROP ROLE rds_replication")
 
 
 def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -> None:

@@ -19,8 +19,7 @@ from headwater.commands.statusview import show
 from headwater.config import Config
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.postgres.connect import connect
-from headwater.source.database import publication_tables
-from headwater.source.publications import ALTERED
+from headwater.source.publications import ALTERED, publication_tables
 from headwater.state import State, TableRow
 from headwater.status import open_status
 from headwater.supervise.groups import drop_group

@@ -17,11 +17,12 @@ from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source import triggers as ddl
-from headwater.source.database import current_end, move_on, object_name
+from headwater.source.naming import object_name
 from headwater.source.partitions import Seen, members, troubles
 from headwater.source.publications import look_at_publication
 from headwater.source.relations import described_all
 from headwater.source.replaced import look_at_names
+from headwater.source.server import advance_wal, wal_end
 from headwater.state import Partitions, State
 
 __all__ = ["Timeline", "Watch", "first_look"]
@@ -192,7 +193,7 @@ class Watch(threading.Thread):
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""
         self._state.add_fence(self._group, lsn, PATIENCE)
-        move_on(connection)
+        advance_wal(connection)
 
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
@@ -244,7 +245,7 @@ class Watch(threading.Thread):
 def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
     wanted = list(oids)
     newest = {oid: log.newest(oid) for oid in wanted}  # first: what is told from here on counts as newer
-    since = current_end(connection)
+    since = wal_end(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
@@ -252,7 +253,7 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         partitions = members(connection, shapes)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(since, current_end(connection), horizon[0], shapes, partitions, known)
+    return _Look(since, wal_end(connection), horizon[0], shapes, partitions, known)
 
 
 def _stamps(relation: Relation) -> list[str]:
@@ -261,5 +262,5 @@ def _stamps(relation: Relation) -> list[str]:
 
 def _written(connection: Connection) -> Lsn:
     """A position after all there is in the WAL and in any log of it."""
-    move_on(connection)
-    return current_end(connection)
+    advance_wal(connection)
+    return wal_end(connection)

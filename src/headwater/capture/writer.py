@@ -20,7 +20,7 @@ from headwater.capture.staging import Complete, Staging
 from headwater.capture.streams import Dropped, Ended, Piece
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError
-from headwater.source.database import object_name
+from headwater.source.naming import object_name
 from headwater.state import State
 
 __all__ = ["Order", "Writer"]

@@ -9,7 +9,8 @@ from headwater.checks.known import Known
 from headwater.config import Config, Table
 from headwater.ducklake.lake import Lake
 from headwater.errors import ConfigError, HeadwaterError, TableError
-from headwater.source.database import Source
+from headwater.postgres.connect import connect, translated
+from headwater.source.server import identify
 from headwater.supervise.lakes import could_open_group_lake, find_group_lake, source_name, strange_lake
 
 __all__ = ["lake_problems"]
@@ -61,7 +62,8 @@ def _new_tables(config: Config, known: Known, group: str) -> Iterator[Table]:
 
 def _old_mirrors(config: Config, known: Known, group: str, lake: Lake) -> set[int]:
     """Mirrors of this very group that the state does not know any more: their tables are copied in their place."""
-    with Source(config.source) as source:
-        positions = lake.positions(source_name(source.identify().source_id, group)) if lake.prepared() else {}
+    with closing(connect(config.source, application_name="headwater check")) as connection, translated(config.source):
+        source_id = identify(connection).source_id
+    positions = lake.positions(source_name(source_id, group)) if lake.prepared() else {}
     followed = {row.oid for row in known.tables.get(group, [])}
     return {each.table_id for oid, each in positions.items() if oid not in followed}

@@ -35,7 +35,7 @@ from headwater.lake.quarantine import Origin, quarantined
 from headwater.lake.target import Target
 from headwater.sink.ducklake import NewMirror, Standing
 from headwater.sink.target import DuckLakeTarget
-from headwater.source.database import object_name
+from headwater.source.naming import object_name
 from headwater.source.relations import described, row_filter
 from headwater.source.replaced import table_names
 from headwater.spark import on_tasks
