@@ -195,22 +195,25 @@ def doctor(session: Session, as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--sql", is_flag=True, help="Only print the script that a superuser runs to install event triggers.")
+@click.option(
+    "--sql", is_flag=True, help="Only print the script that a DBA runs: role, grants, publication, event triggers."
+)
 @click.pass_obj
 def check(session: Session, sql: bool) -> None:
     """Check that `run` can start: source, state, log, lakes. Reports every problem, and what to do about it.
 
-    Event triggers report schema changes at their moment. `run` installs them if its role may; otherwise a superuser:
+    `run` makes publication and event triggers if its role may. If it may only read, a DBA makes them:
 
     \b
       headwater check --sql | psql 'postgresql://postgres@db/shop'
     """
     from headwater.checks import check as find
-    from headwater.checks.schema import schema_changes, trigger_script
+    from headwater.checks.dba import dba_script
+    from headwater.checks.schema import schema_changes
 
     config = session.config()
     if sql:
-        click.echo(trigger_script(config), nl=False)
+        click.echo(dba_script(config), nl=False)
         return
     if problems := find(config, os.environ):
         raise ExceptionGroup("the config cannot run", problems)

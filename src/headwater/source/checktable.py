@@ -16,7 +16,7 @@ from headwater.postgres.connect import Connection
 from headwater.source.relations import LISTS_SINCE, described
 from headwater.values.types import lake_type
 
-__all__ = ["TableWish", "identity_problems", "table_problems"]
+__all__ = ["TableWish", "access_problems", "identity_problems", "table_problems"]
 
 # Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
 # two are columns of its files. Any other name works.
@@ -58,7 +58,7 @@ def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterato
             f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
             hint=f"ALTER TABLE {table} SET LOGGED",
         )
-    yield from _unreadable(connection, oid)
+    yield from access_problems(connection, oid)
     yield from _hidden(connection, relation)
     yield from identity_problems(connection, wish, relation)
     yield from _columns(connection, wish, relation)
@@ -71,8 +71,8 @@ def identity_problems(connection: Connection, wish: TableWish, relation: Relatio
         yield from _partitions(connection, relation)
 
 
-def _unreadable(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
-    """Of a partitioned table the leaves are read, so they must be readable too."""
+def access_problems(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
+    """The privileges that our role lacks. Of a partitioned table the leaves are read, so they must be readable too."""
     rows = connection.execute(
         "SELECT current_user::text, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),"
         " n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"

@@ -5,7 +5,6 @@ A role that may only read is enough: what it may not alter is compared, never al
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -26,12 +25,12 @@ __all__ = [
     "create_publication",
     "ensure_publication",
     "exchange",
+    "for_all_tables",
     "forbidden",
+    "option_alterations",
     "owner_of",
     "set_tables",
 ]
-
-_logger = logging.getLogger("headwater.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def alterations(connection: Connection, name: str, wanted: Mapping[int, Member])
     if have is None:
         create = create_publication(name, wanted.values(), version)
         return [Alteration("does not exist", (create,), frozenset(wanted), creates=True)]
-    if _for_all_tables(connection, name):
+    if for_all_tables(connection, name):
         again = sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name))
         create = create_publication(name, wanted.values(), version)
         raise OperatorMustAct(
@@ -101,7 +100,7 @@ def alterations(connection: Connection, name: str, wanted: Mapping[int, Member])
             hint=f"{again.as_string(None)}; {create.as_string(None)};",
         )
     return [
-        *_options(connection, name),
+        *option_alterations(connection, name),
         *_tables(name, wanted, have),
         *_surplus(connection, name, wanted, have),
     ]
@@ -165,12 +164,12 @@ def _refusal(connection: Connection, name: str, owner: str, alteration: Alterati
     )
 
 
-def _for_all_tables(connection: Connection, name: str) -> bool:
+def for_all_tables(connection: Connection, name: str) -> bool:
     row = connection.execute("SELECT puballtables FROM pg_publication WHERE pubname = %s", (name,)).fetchone()
     return row == (True,)
 
 
-def _options(connection: Connection, name: str) -> Iterator[Alteration]:
+def option_alterations(connection: Connection, name: str) -> Iterator[Alteration]:
     asked = options(connection.info.server_version)
     row = connection.execute(
         f"SELECT {', '.join(asked.values())} FROM pg_publication p WHERE pubname = %s", (name,)
