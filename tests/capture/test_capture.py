@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.captured_group import Group, transaction, until
 
-from headwater.capture import slot
+from headwater.capture import stream
 from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
@@ -216,7 +216,7 @@ def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_o
 def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
+    monkeypatch.setattr(stream, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
     orders(group, "CREATE TABLE unrelated (t text)")
     group.prepare("orders")
     with group.capturing():
@@ -226,7 +226,7 @@ def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
             (lsn,) = connection.execute("SELECT pg_current_wal_lsn()").fetchone() or (Lsn(0),)
             near = Lsn(lsn.value - (8 << 20))
             until(lambda: _confirmed(connection) > near)
-        group.settle(slot._STATUS_SECONDS - 2)  # sooner than the server hears of us anyway
+        group.settle(stream._STATUS_SECONDS - 2)  # sooner than the server hears of us anyway
     assert group.rows() == []
 
 

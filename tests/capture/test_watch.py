@@ -16,7 +16,7 @@ from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import connect
 from headwater.source import triggers as ddl
-from headwater.source.partitions import Seen, troubles
+from headwater.source.partitions import Partition, troubles
 from headwater.source.publications import ALTERED, places
 from headwater.source.server import named_oid
 from headwater.state import Member, Partitions
@@ -335,7 +335,10 @@ def test_what_moves_rows_unseen_has_the_table_copied_again(parted: Watched, case
 def test_a_partition_that_may_not_be_looked_into_is_taken_to_have_rows(parted: Watched) -> None:
     parted.run("CREATE ROLE blind LOGIN")
     before = Partitions(Lsn(0), 0, {2: Member(7, 5)})
-    now = {1: Seen(TableName("public", "r1"), 1, 5, 0, False), 2: Seen(TableName("public", "r2a"), 8, 5, 0, False)}
+    now = {
+        1: Partition(TableName("public", "r1"), 1, 5, 0, False),
+        2: Partition(TableName("public", "r2a"), 8, 5, 0, False),
+    }
     try:
         with connect(parted.group.url.replace("postgres@", "blind@")) as blind:
             told = list(troubles(blind, before, now, truncated=()))

@@ -155,7 +155,7 @@ def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: 
     execute(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
     collide, reserved = wished(group.url)
     assert collide == (
-        "table 'public.t': a lake does not tell the columns 'Sum' and 'sum' apart",
+        "table 'public.t': a lake takes the columns 'Sum' and 'sum' for the same",
         "rename one of them, or leave it out with `exclude: [sum]`",
     )
     assert reserved == (

@@ -193,7 +193,7 @@ def test_an_export_that_has_to_wait_says_for_whom(group: Group, caplog: pytest.L
 
         ender = threading.Thread(target=end)
         ender.start()
-        with exported_snapshot(group.url, tell_after=0.5) as exported:
+        with exported_snapshot(group.url, report_after=0.5) as exported:
             assert exported.lsn.value > 0
         ender.join()
-    assert f"pid {pid} ('slow one'" in caplog.text
+    assert f"PostgreSQL pid {pid} ('slow one'" in caplog.text

@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.capture.completion import Catalog
-from headwater.capture.slot import ROLL_BYTES, Stream
+from headwater.capture.completion import CatalogReader
 from headwater.capture.staging import Staging
+from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
@@ -112,7 +112,7 @@ class _Session:
             swept = self.log.sweep()  # the slot is ours: what was read and not registered is sent again
             if swept:
                 _logger.info("deleted %d files of group %r that were never registered", swept, self.group)
-            with closing(Catalog(self.source_url, name)) as catalog:
+            with closing(CatalogReader(self.source_url, name)) as catalog:
                 writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
                 writer.start()
                 with closing(writer):
@@ -121,7 +121,7 @@ class _Session:
     def _start(self, connection: Replication, name: str) -> Lsn | None:
         """Start where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
         deadline = time.monotonic() + self.predecessor
-        told = False
+        reported = False
         while not self.stop.is_set():
             captured = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing
             try:
@@ -134,9 +134,9 @@ class _Session:
                     raise
                 if time.monotonic() > deadline:
                     raise Unreachable(f"slot {name!r} is in use: {exc.message}", hint="end its other reader") from exc
-                if not told:
+                if not reported:
                     _logger.warning("slot %r is still in use, waiting for its reader to end: %s", name, exc.message)
-                    told = True
+                    reported = True
                 self.stop.wait(0.5)
         return None
 

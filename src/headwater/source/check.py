@@ -33,7 +33,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S"
 def problems(
     url: str, groups: Mapping[str, Iterable[TableWish]], known: Callable[[], Mapping[str, GroupRow]] = dict
 ) -> list[HeadwaterError]:
-    """All problems of a source with these groups' tables. `known` tells what the state has of the groups."""
+    """All problems of a source with these groups' tables. `known` reads what the state has of the groups."""
     try:
         with closing(connect(url, application_name="headwater check")) as connection, translated(url):
             # Slots before what is known of them: a capture that runs meanwhile notes a position, then moves its slot.

@@ -213,7 +213,7 @@ def _names(wish: TableWish, table: TableName, carried: list[Column]) -> Iterator
     for lower, names in alike.items():
         if len(names) > 1:
             yield ConfigError(
-                f"table {str(table)!r}: a lake does not tell the columns {' and '.join(map(repr, names))} apart",
+                f"table {str(table)!r}: a lake takes the columns {' and '.join(map(repr, names))} for the same",
                 hint=f"rename one of them, or leave it out with `exclude: [{names[-1]}]`",
             )
         if lower in RESERVED or (wish.mode == "history" and lower in _HISTORY):

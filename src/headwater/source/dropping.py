@@ -63,6 +63,6 @@ def _drop_slot(connection: Connection, name: str) -> None:
             if time.monotonic() > deadline:
                 raise OperatorMustAct(
                     f"slot {name!r} is being read: {str(exc).strip()}",
-                    hint="stop its reader, or end its session with pg_terminate_backend(pid)",
+                    hint="stop its reader, or end its session: pg_terminate_backend with the PostgreSQL pid above",
                 ) from exc
         time.sleep(0.1)

@@ -53,7 +53,7 @@ def make_ready(config: Config, state: State) -> None:
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
             _refuse_another_mode(each)
-            # Before the publication sends more: after a crash between, nobody would know that it was asked for.
+            # Before the publication sends more: after a crash in between, this could not be seen any more.
             for reason in reasons.get(each.oid, ()):
                 logger.warning("table %s will be copied again: %s", each.name, reason)
                 state.request_resync(name, each.oid, reason)
