@@ -19,11 +19,11 @@ from headwater.config import Config
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.postgres.connect import Connection, connect, server_name, translated
 from headwater.source import triggers as ddl
+from headwater.source.alterations import Member, create_publication, for_all_tables, option_alterations, set_tables
 from headwater.source.checktable import TableWish, access_problems, identity_problems, table_problems
 from headwater.source.naming import object_name, quoted
 from headwater.source.partitions import members as partitions_below
 from headwater.source.publications import publication_tables
-from headwater.source.publishing import Member, create_publication, for_all_tables, option_alterations, set_tables
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, resolved, sent_columns
 from headwater.supervise.readying import wishes

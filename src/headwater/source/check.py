@@ -12,11 +12,12 @@ import psycopg
 from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection, connect, translated
+from headwater.source.alterations import Member, alterations
 from headwater.source.checkserver import NO_ENCODING, server_problems
 from headwater.source.checktable import TableWish, identity_problems, table_problems
 from headwater.source.generated import not_sent
 from headwater.source.naming import object_name
-from headwater.source.publishing import Member, alterations, forbidden, owner_of
+from headwater.source.publishing import forbidden, owner_of
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, refusal, resolved, sent_columns
 from headwater.source.server import SourceIdentity, identify
@@ -100,12 +101,13 @@ def _own_matter(connection: Connection, publication: str, one: Resolved) -> Head
 
 def _published(connection: Connection, publication: str, one: Resolved) -> dict[int, Member]:
     """The table that the publication should list for an entry of the config, by OID, if there is one."""
+    oid, name = one.oid, one.name
     if one.fate == "replaced" and refusal(connection, publication, one) is not None:
-        return {one.before: Member(one.left)} if one.left and one.before else {}
-    if not one.oid or any(identity_problems(connection, one.wish, described(connection, one.oid, None))):
+        oid, name = (one.before or 0, one.left) if one.left else (0, name)  # the mirrored one stays, if it is there
+    if not oid or any(identity_problems(connection, one.wish, described(connection, oid, None))):
         return {}  # published without a replica identity, its rows could not be updated any more
     with suppress(ConfigError):  # reported with the table
-        return {one.oid: Member(one.name, sent_columns(connection, one.wish, one.oid))}
+        return {oid: Member(name, sent_columns(connection, one.wish, oid))}
     return {}
 
 

@@ -12,10 +12,11 @@ import psycopg
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection
+from headwater.source.alterations import Member, alterations
 from headwater.source.checktable import TableWish, table_problems
 from headwater.source.naming import object_name
 from headwater.source.publications import places
-from headwater.source.publishing import Member, alterations, exchange, forbidden
+from headwater.source.publishing import exchange, forbidden
 from headwater.source.relations import described
 from headwater.source.server import advance_wal, identify, wal_end
 from headwater.state import State, TableRow
