@@ -96,7 +96,7 @@ def test_a_lake_in_postgresql_is_not_created_by_a_check(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("taken", "reported"),
     [
         (["ALTER ROLE {role} NOREPLICATION"], [r"role '\w+' may not replicate"]),
         (
@@ -125,14 +125,14 @@ def test_a_lake_in_postgresql_is_not_created_by_a_check(place: Place) -> None:
     ids=["replication", "create", "usage", "select", "owner", "schema", "state tables"],
 )
 def test_a_role_that_lacks_one_right_is_refused_as_run_would_be(
-    place: Place, taken: Statements, told: Statements
+    place: Place, taken: Statements, reported: Statements
 ) -> None:
     place.run(*(each.format(role=place.role, database=place.database) for each in taken))
     found = place.problems()
-    assert len(found) == len(told), found
-    for message, pattern in zip(found, told, strict=True):
+    assert len(found) == len(reported), found
+    for message, pattern in zip(found, reported, strict=True):
         assert re.search(pattern, message), message
-    if "may not be read" not in told[0]:  # which only the copy finds out
+    if "may not be read" not in reported[0]:  # which only the copy finds out
         with pytest.raises(HeadwaterError):
             place.start()
 
@@ -158,7 +158,7 @@ def test_partitions_must_be_readable_as_well(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("taken", "reported"),
     [
         (lambda place: [f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}"], "may not create tables in"),
         (lambda _: ["CREATE SCHEMA lake"], "may not create tables in the catalog"),
@@ -167,7 +167,7 @@ def test_partitions_must_be_readable_as_well(place: Place) -> None:
     ids=["no schema", "another's schema", "another's lake"],
 )
 def test_a_catalog_that_the_role_may_not_write_is_refused(
-    place: Place, taken: Callable[[Place], Statements | None], told: str
+    place: Place, taken: Callable[[Place], Statements | None], reported: str
 ) -> None:
     place.start()  # so that nothing else needs the right
     catalog = f"{place.url}&schema=lake"
@@ -180,7 +180,7 @@ def test_a_catalog_that_the_role_may_not_write_is_refused(
             f"GRANT SELECT ON ALL TABLES IN SCHEMA lake TO {place.role}",
         )
     place.catalog = catalog.replace("postgres@", f"{place.role}@")
-    assert any(told in each for each in place.problems())
+    assert any(reported in each for each in place.problems())
 
 
 def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_copy(place: Place) -> None:

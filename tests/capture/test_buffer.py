@@ -34,8 +34,8 @@ class ById:
         self.times_row = times_row
         self.defined: list[tuple[int, int, bytes]] = []
 
-    def describe(self, told: Relation, row: int) -> int:
-        return told.id if not self.times_row else told.id * self.times_row + row
+    def describe(self, message: Relation, row: int) -> int:
+        return message.id if not self.times_row else message.id * self.times_row + row
 
     def define(self, notice: Notice) -> None:
         assert isinstance(notice.what, Defined)
@@ -195,14 +195,14 @@ def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -
     add(buffer, 7)
     buffer.commit(Commit(Lsn(40), Lsn(45)))
     rows = columns(buffer.take_whole(), {7: 70})
-    assert as_rows(rows) == [(20, 0, 70), (30, 0, 71), (30, 1, 71), (40, 0, 71)]  # the server told it for all
+    assert as_rows(rows) == [(20, 0, 70), (30, 0, 71), (30, 1, 71), (40, 0, 71)]  # the server reported it for all
     assert rows["xid"].to_pylist() == [5, 1, 1, 6]
     assert streams.size == 0
 
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(("streamed_at", "meaning"), [(1, 72), (3, 71)])
-def test_what_was_told_last_counts_after_a_streamed_transaction(streamed_at: int, meaning: int, whole: bool) -> None:
+def test_what_was_sent_last_counts_after_a_streamed_transaction(streamed_at: int, meaning: int, whole: bool) -> None:
     """A server of before May 2025 does not tell a relation again that was altered beside such a transaction."""
     buffer, streams = Buffer(Lsn(10)), TransactionsInProgress()
     streamed = opened(streams, 1)

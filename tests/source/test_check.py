@@ -64,7 +64,7 @@ def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Gr
         assert found(group.url, "orders", known=while_capture_goes_on) == []
 
 
-def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(group: Group) -> None:
+def test_all_problems_of_the_tables_are_reported_at_once_each_with_the_next_move(group: Group) -> None:
     execute(
         group.url,
         "CREATE TABLE orders (id int PRIMARY KEY)",
@@ -80,8 +80,8 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
         "CREATE TABLE sales.invoices (id int PRIMARY KEY)",
     )
     names = ("ordres", "seen", "keyless", "late", "entire", "nothing", "light", "invoices", "orders")
-    told = [(type(each), each.message, each.hint) for each in found(group.url, *names)]
-    assert told == [
+    reported = [(type(each), each.message, each.hint) for each in found(group.url, *names)]
+    assert reported == [
         (ConfigError, "there is no table 'public.ordres' in the source", "did you mean public.orders?"),
         (ConfigError, "'public.seen' is a view", "name the table behind it instead"),
         (
@@ -111,7 +111,7 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
     ]
 
 
-def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group: Group) -> None:
+def test_a_partition_that_sends_less_of_its_old_rows_than_the_root_is_reported(group: Group) -> None:
     execute(
         group.url,
         "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
@@ -151,7 +151,7 @@ def test_columns_that_the_config_names_are_checked(group: Group) -> None:
     assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
 
 
-def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: Group) -> None:
+def test_names_that_a_lake_cannot_have_are_reported_unless_they_are_left_out(group: Group) -> None:
     execute(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
     collide, reserved = wished(group.url)
     assert collide == (
@@ -167,14 +167,14 @@ def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: 
     assert message == "table 'public.t': '_op' is a column name that the lake needs for the history"
 
 
-def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
+def test_problems_of_several_groups_are_reported_at_once(group: Group) -> None:
     execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
     wanted = {
         "shop": [TableWish(TableName("public", "orders")), TableWish(TableName("public", "nothing"))],
         "other": [TableWish(TableName("public", "keyless"))],
     }
-    told = [each.message for each in problems(group.url, wanted)]
-    assert [message.split(":")[0] for message in told] == [
+    reported = [each.message for each in problems(group.url, wanted)]
+    assert [message.split(":")[0] for message in reported] == [
         "there is no table 'public.nothing' in the source",
         "table 'public.keyless' has no primary key",
     ]
@@ -230,9 +230,9 @@ def weak(group: Group) -> Iterator[str]:
     execute(group.url, "DROP OWNED BY weak", "DROP ROLE weak")
 
 
-def test_every_missing_privilege_is_told(weak: str) -> None:
-    told = [each.message.split(" in database")[0] for each in found(weak, "orders")]
-    assert told == [
+def test_every_missing_privilege_is_reported(weak: str) -> None:
+    reported = [each.message.split(" in database")[0] for each in found(weak, "orders")]
+    assert reported == [
         "role 'weak' may not replicate",
         "table 'public.orders' may not be read",
         "publication 'headwater_shop' does not exist, and role 'weak' may not create it for these tables",
@@ -333,7 +333,7 @@ def test_a_member_of_the_role_that_replicates_on_managed_servers_may_replicate(g
         execute(group.url, "DROP ROLE rds_replication")
 
 
-def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -> None:
+def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_reported(group: Group) -> None:
     execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
     (strange,) = found(group.url, "orders")  # with no state at hand, that slot is nobody's
@@ -348,7 +348,7 @@ def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -
     assert gone.exit_code == 4
 
 
-def test_another_cluster_is_told(group: Group) -> None:
+def test_another_cluster_is_reported(group: Group) -> None:
     group.prepare()
     with group.state.transaction() as connection:
         connection.execute("UPDATE headwater.groups SET source_id = '1/db'")
@@ -356,7 +356,7 @@ def test_another_cluster_is_told(group: Group) -> None:
     assert "was captured from source '1/db'" in problem.message
 
 
-def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_a_server_without_room_is_reported(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = own_postgres.url()
     slots = ("a", "b")
     execute(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
@@ -371,7 +371,7 @@ def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path:
         execute(url, *(f"SELECT pg_drop_replication_slot('{name}')" for name in slots), "DROP SCHEMA headwater CASCADE")
 
 
-def test_a_server_whose_wal_is_not_logical_is_told(own_postgres: EmbeddedPostgres) -> None:
+def test_a_server_whose_wal_is_not_logical_is_reported(own_postgres: EmbeddedPostgres) -> None:
     execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = replica")
     own_postgres.restart()
     try:
