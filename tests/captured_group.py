@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from headwater.capture.run import prepare, run_capture
 from headwater.change import Lsn, Relation, TableName
 from headwater.log import Log
-from headwater.source.database import Source
+from headwater.source.server import wal_target
 from headwater.state import State
 
 
@@ -110,8 +110,7 @@ class Group:
 
     def settle(self, seconds: float = 30) -> Lsn:
         """Wait until everything committed so far is in the log."""
-        with Source(self.url) as source:
-            lsn = source.current_lsn()
+        lsn = wal_target(self.url)
         self.state.add_fence(self.name, lsn, seconds)
         deadline = time.monotonic() + seconds
         while self.log.end() < lsn:

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from headwater.checks import check
-from headwater.checks.schema import schema_changes, trigger_script
+from headwater.checks.dba import dba_script
+from headwater.checks.schema import schema_changes
 from headwater.config import Config
 from headwater.ducklake.opening import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
@@ -57,9 +58,9 @@ class Place:
     def problems(self, *tables: str) -> list[str]:
         return [each.message for each in check(self.config(*tables), {})]
 
-    def start(self) -> None:
+    def start(self, *tables: str) -> None:
         """What `run` does before it starts its processes, and the lake."""
-        config = self.config()
+        config = self.config(*tables)
         with closing(open_state(config)) as state:
             make_ready(config, state)
             own_lake(config, {}, state, "g").close()
@@ -95,18 +96,21 @@ def test_a_lake_in_postgresql_is_not_created_by_a_check(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("taken", "reported"),
     [
         (["ALTER ROLE {role} NOREPLICATION"], [r"role '\w+' may not replicate"]),
         (
             ["REVOKE CREATE ON DATABASE {database} FROM {role}"],
-            [r"may not create the schema 'headwater' in", r"role '\w+' may not create a publication in"],
+            [
+                r"may not create the schema 'headwater' in",
+                r"publication 'headwater_g' does not exist, and role '\w+' may not create it for these tables",
+            ],
         ),
         (["REVOKE USAGE ON SCHEMA app FROM {role}"], [r"role '\w+' may not use the schema 'app'"]),
         (["REVOKE SELECT ON app.orders FROM {role}"], [r"table 'app.orders' may not be read"]),
         (
             ["ALTER TABLE app.orders OWNER TO postgres", "GRANT SELECT ON app.orders TO {role}"],
-            [r"table 'app.orders' belongs to another role"],
+            [r"publication 'headwater_g' does not exist, and role '\w+' may not create it for these tables"],
         ),
         (["CREATE SCHEMA headwater"], [r"may not use the schema 'headwater' in"]),
         (
@@ -121,14 +125,14 @@ def test_a_lake_in_postgresql_is_not_created_by_a_check(place: Place) -> None:
     ids=["replication", "create", "usage", "select", "owner", "schema", "state tables"],
 )
 def test_a_role_that_lacks_one_right_is_refused_as_run_would_be(
-    place: Place, taken: Statements, told: Statements
+    place: Place, taken: Statements, reported: Statements
 ) -> None:
     place.run(*(each.format(role=place.role, database=place.database) for each in taken))
     found = place.problems()
-    assert len(found) == len(told), found
-    for message, pattern in zip(found, told, strict=True):
+    assert len(found) == len(reported), found
+    for message, pattern in zip(found, reported, strict=True):
         assert re.search(pattern, message), message
-    if "may not be read" not in told[0]:  # which only the copy finds out
+    if "may not be read" not in reported[0]:  # which only the copy finds out
         with pytest.raises(HeadwaterError):
             place.start()
 
@@ -154,7 +158,7 @@ def test_partitions_must_be_readable_as_well(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("taken", "reported"),
     [
         (lambda place: [f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}"], "may not create tables in"),
         (lambda _: ["CREATE SCHEMA lake"], "may not create tables in the catalog"),
@@ -163,7 +167,7 @@ def test_partitions_must_be_readable_as_well(place: Place) -> None:
     ids=["no schema", "another's schema", "another's lake"],
 )
 def test_a_catalog_that_the_role_may_not_write_is_refused(
-    place: Place, taken: Callable[[Place], Statements | None], told: str
+    place: Place, taken: Callable[[Place], Statements | None], reported: str
 ) -> None:
     place.start()  # so that nothing else needs the right
     catalog = f"{place.url}&schema=lake"
@@ -176,7 +180,7 @@ def test_a_catalog_that_the_role_may_not_write_is_refused(
             f"GRANT SELECT ON ALL TABLES IN SCHEMA lake TO {place.role}",
         )
     place.catalog = catalog.replace("postgres@", f"{place.role}@")
-    assert any(told in each for each in place.problems())
+    assert any(reported in each for each in place.problems())
 
 
 def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_copy(place: Place) -> None:
@@ -195,7 +199,7 @@ def test_a_name_that_the_lake_has_given_to_another_table_is_refused_before_a_cop
     assert place.problems("{table: app.orders, as: app.other}") == []
 
 
-def test_generated_columns_that_are_not_carried_are_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_generated_columns_that_are_not_mirrored_are_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     with psycopg.connect(place.url) as connection:
         virtual = connection.info.server_version >= 180000
     place.run("ALTER TABLE app.orders ADD s int GENERATED ALWAYS AS (id + 1) STORED")
@@ -203,7 +207,8 @@ def test_generated_columns_that_are_not_carried_are_a_warning(place: Place, capl
         place.run("ALTER TABLE app.orders ADD v int GENERATED ALWAYS AS (id + 1) VIRTUAL")
     name = "v" if virtual else "s"
     assert place.problems() == []
-    assert f"app.orders: its generated columns are not carried, as PostgreSQL does not send them: {name}" in caplog.text
+    assert "app.orders: its generated columns are not mirrored, because PostgreSQL does not send them" in caplog.text
+    assert f"send them: {name}\n" in caplog.text
     caplog.clear()
     assert place.problems(f"{{table: app.orders, exclude: [{name}]}}") == []
     assert caplog.text == ""
@@ -270,13 +275,79 @@ def test_check_says_how_schema_changes_reach_the_log_and_installs_nothing(place:
 
 def test_a_superuser_runs_the_script_and_an_ordinary_role_uses_the_triggers(place: Place) -> None:
     config = place.config()
-    place.run(trigger_script(config))
+    place.run(dba_script(config))
     assert schema_changes(config) == "schema changes: reported by event triggers"
     place.start()
     with closing(open_state(config)) as state:
         group = state.group("g")
     assert group is not None
     assert group.ddl_lsn is not None
+
+
+def test_the_script_for_a_dba_lets_a_role_that_owns_nothing_start(place: Place) -> None:
+    place.run(
+        f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}",
+        f"REVOKE USAGE ON SCHEMA app FROM {place.role}",
+        f"ALTER ROLE {place.role} NOREPLICATION",
+        "ALTER TABLE app.orders OWNER TO postgres",
+        "ALTER TABLE app.orders ADD s int GENERATED ALWAYS AS (id + 1) STORED, ADD hidden text",
+        "CREATE TABLE app.parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE SCHEMA cold",
+        "CREATE TABLE cold.one PARTITION OF app.parts FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE app.keyless (id int)",
+    )
+    tables = ("{table: app.orders, exclude: [hidden]}", "app.parts")
+    script = dba_script(place.config(*tables, "app.keyless", "app.nothing"))
+    assert '-- Then: ALTER PUBLICATION "headwater_g" ADD TABLE "app"."keyless";' in script
+    assert "-- hint: ALTER TABLE app.keyless REPLICA IDENTITY FULL;" in script
+    assert "-- There is no table app.nothing" in script
+    place.run(script)
+    assert place.problems(*tables) == []
+    place.start(*tables)
+
+    def published() -> list[tuple[object, ...]]:
+        with psycopg.connect(place.url) as connection:
+            return connection.execute(
+                "SELECT p.xmin::text, r.oid, r.prrelid::regclass::text FROM pg_publication p"
+                " JOIN pg_publication_rel r ON r.prpubid = p.oid ORDER BY 3"
+            ).fetchall()
+
+    before = published()
+    assert [name for *_, name in before] == ["app.orders", "app.parts"]
+    place.run(dba_script(place.config(*tables)))
+    assert published() == before  # so nothing is copied again
+    assert place.problems(*tables) == []
+
+
+def test_the_script_is_made_from_the_config_alone_while_the_role_cannot_connect(place: Place) -> None:
+    source, tables = place.role, ("app.orders", "{table: app.other, exclude: [a]}")
+    place.role = f"{source}_new"
+    try:
+        script = dba_script(place.config(*tables))
+        assert "cannot be asked" in script.splitlines()[0]
+        assert "app.other" not in script.partition("CREATE PUBLICATION")[2]
+        place.run("CREATE TABLE app.other (id int PRIMARY KEY, a int)", script)
+        place.run(dba_script(place.config(*tables)))
+        assert place.problems(*tables) == []
+    finally:
+        place.run(f"DROP OWNED BY {place.role} CASCADE", f"DROP ROLE {place.role}")
+        place.role = source
+
+
+def test_a_publication_for_all_tables_is_made_again_by_the_script(place: Place) -> None:
+    place.run("ALTER TABLE app.orders OWNER TO postgres", "CREATE PUBLICATION headwater_g FOR ALL TABLES")
+    assert "is FOR ALL TABLES" in place.problems()[-1]
+    place.run(dba_script(place.config()))
+    assert place.problems() == []
+
+
+def test_with_the_state_elsewhere_the_script_has_its_part_as_a_comment(place: Place) -> None:
+    place.config()
+    file = place.folder / "headwater.yaml"
+    file.write_text(file.read_text() + "state: postgresql://keeper@127.0.0.1:1/state\n")
+    script = dba_script(Config.load(file, {}))
+    assert '-- GRANT USAGE, CREATE ON SCHEMA headwater TO "keeper";' in script
+    assert "\nGRANT USAGE, CREATE ON SCHEMA headwater" not in script
 
 
 def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> None:

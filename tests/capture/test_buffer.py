@@ -5,10 +5,10 @@ import struct
 import pyarrow as pa
 import pytest
 
-from headwater.capture.buffer import Buffer, Chunk, Defined, Notice, Telling
-from headwater.capture.columns import Versions, chunk_columns, cut_columns
+from headwater.capture.buffer import Buffer, Chunk, Defined, Notice, RelationMessage
+from headwater.capture.columns import Versions, chunk_columns, streamed_columns
+from headwater.capture.inprogress import StreamedTransaction, TransactionsInProgress, living_rows
 from headwater.capture.pgoutput import Begin, Commit, ProtocolError, StreamAbort, StreamCommit, StreamStart
-from headwater.capture.streams import Streamed, Streams, cut
 from headwater.change import Lsn, Relation, TableName
 
 
@@ -19,12 +19,12 @@ def add(buffer: Buffer, *oids: int) -> None:
         buffer.sizes.append(len(message))
 
 
-def shape(oid: int, id: int = 0) -> Relation:
+def version(oid: int, id: int = 0) -> Relation:
     return Relation(id, oid, TableName("public", f"t{oid}"), "d", ())
 
 
-def told(relation: Relation, number: int = 0) -> Telling:
-    return Telling(number, relation)
+def message(relation: Relation, number: int = 0) -> RelationMessage:
+    return RelationMessage(number, relation)
 
 
 class ById:
@@ -34,8 +34,8 @@ class ById:
         self.times_row = times_row
         self.defined: list[tuple[int, int, bytes]] = []
 
-    def describe(self, told: Relation, row: int) -> int:
-        return told.id if not self.times_row else told.id * self.times_row + row
+    def describe(self, message: Relation, row: int) -> int:
+        return message.id if not self.times_row else message.id * self.times_row + row
 
     def define(self, notice: Notice) -> None:
         assert isinstance(notice.what, Defined)
@@ -97,15 +97,15 @@ def test_a_relation_that_changes_on_the_way_counts_from_there() -> None:
     buffer = Buffer(Lsn(10))
     buffer.begin(Begin(Lsn(20), 0, 1))
     add(buffer, 7)
-    buffer.relation(told(shape(7, id=71)))
+    buffer.relation(message(version(7, id=71)))
     add(buffer, 7, 8)
-    buffer.relation(told(shape(8, id=81)))
+    buffer.relation(message(version(8, id=81)))
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     chunk = buffer.take_whole()
     assert as_rows(columns(chunk, {7: 70, 8: 80})) == [(20, 0, 70), (20, 1, 71), (20, 2, 80)]
     versions: Versions = {7: 70, 8: 80}
     chunk_columns(chunk, versions, ById())
-    assert versions == {7: 71, 8: shape(8, id=81)}  # for the next chunk
+    assert versions == {7: 71, 8: version(8, id=81)}  # for the next chunk
 
 
 def test_a_stream_that_contradicts_itself_is_refused() -> None:
@@ -124,8 +124,8 @@ def test_a_stream_that_contradicts_itself_is_refused() -> None:
 def test_a_relation_is_described_where_a_row_first_uses_it() -> None:
     buffer = Buffer(Lsn(10))
     buffer.begin(Begin(Lsn(20), 0, 1))
-    buffer.relation(told(shape(7, id=71)))
-    buffer.relation(told(shape(8, id=81)))
+    buffer.relation(message(version(7, id=71)))
+    buffer.relation(message(version(8, id=81)))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     buffer.begin(Begin(Lsn(30), 0, 2))
@@ -136,7 +136,7 @@ def test_a_relation_is_described_where_a_row_first_uses_it() -> None:
     assert versions == {7: 7100, 8: 8102}
 
 
-def stream(streamed: Streamed, *rows: tuple[int, int]) -> None:
+def stream(streamed: StreamedTransaction, *rows: tuple[int, int]) -> None:
     """Rows of (xid, oid)."""
     for xid, oid in rows:
         message = b"I" + struct.pack("!II", xid, oid) + b"N%d" % oid
@@ -144,7 +144,7 @@ def stream(streamed: Streamed, *rows: tuple[int, int]) -> None:
         streamed.sizes.append(len(message))
 
 
-def opened(streams: Streams, xid: int) -> Streamed:
+def opened(streams: TransactionsInProgress, xid: int) -> StreamedTransaction:
     streams.start(StreamStart(xid, first=True))
     assert streams.inside is not None
     streamed = streams.inside
@@ -153,12 +153,12 @@ def opened(streams: Streams, xid: int) -> Streamed:
 
 
 def test_a_streamed_row_loses_its_xid_and_keeps_the_rest() -> None:
-    streamed = Streamed(1)
-    streamed.relation(told(shape(7, id=71)))
+    streamed = StreamedTransaction(1)
+    streamed.relation(message(version(7, id=71)))
     stream(streamed, (1, 7), (2, 7))
     streamed.truncate(b"T" + struct.pack("!IIBII", 3, 2, 0, 7, 8), (7, 8))
-    streamed.relation(told(shape(8, id=81)))
-    rows = cut_columns(cut(streamed.take()), {8: 80}, ById())
+    streamed.relation(message(version(8, id=81)))
+    rows = streamed_columns(living_rows(streamed.take()), {8: 80}, ById())
     insert, truncate = b"I\0\0\0\x07N7", b"T" + struct.pack("!IBII", 2, 0, 7, 8)
     assert rows["message"].to_pylist() == [insert, insert, truncate, truncate]
     assert rows["xid"].to_pylist() == [1, 2, 3, 3]
@@ -166,59 +166,59 @@ def test_a_streamed_row_loses_its_xid_and_keeps_the_rest() -> None:
 
 
 def test_rows_of_a_subtransaction_that_is_aborted_in_memory_are_dropped() -> None:
-    streams = Streams()
+    streams = TransactionsInProgress()
     streamed = opened(streams, 1)
     stream(streamed, (1, 7), (2, 7))
-    streamed.relation(told(shape(8, id=81)))
+    streamed.relation(message(version(8, id=81)))
     stream(streamed, (2, 8), (3, 8))
     assert streams.abort(StreamAbort(1, 2)) is None
-    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, ById())) == [(0, 0, 70), (0, 3, 81)]
+    assert as_rows(streamed_columns(living_rows(streamed.take()), {7: 70}, ById())) == [(0, 0, 70), (0, 3, 81)]
     assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == []
     stream(streamed, (1, 7))
     assert streams.abort(StreamAbort(1, 3)) is None  # a row of it was handed on
     assert list(streamed.ended(StreamCommit(1, Lsn(20), Lsn(25), 0)).aborted) == [3]
-    assert as_rows(cut_columns(cut(streamed.take()), {7: 70}, ById())) == [(0, 4, 70)]
+    assert as_rows(streamed_columns(living_rows(streamed.take()), {7: 70}, ById())) == [(0, 4, 70)]
 
 
 def test_a_streamed_transaction_that_fits_is_like_any_other_after_its_commit() -> None:
-    buffer, streams = Buffer(Lsn(10)), Streams()
+    buffer, streams = Buffer(Lsn(10)), TransactionsInProgress()
     buffer.begin(Begin(Lsn(20), 0, 5))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     streamed = opened(streams, 1)
-    streamed.relation(told(shape(7, id=71)))
+    streamed.relation(message(version(7, id=71)))
     stream(streamed, (1, 7), (2, 7), (1, 7))
     streams.abort(StreamAbort(1, 2))
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
-    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+    assert buffer.adopt(commit, living_rows(streams.commit(commit).take()).rows, streamed.relations)
     buffer.begin(Begin(Lsn(40), 0, 6))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(40), Lsn(45)))
     rows = columns(buffer.take_whole(), {7: 70})
-    assert as_rows(rows) == [(20, 0, 70), (30, 0, 71), (30, 1, 71), (40, 0, 71)]  # the server told it for all
+    assert as_rows(rows) == [(20, 0, 70), (30, 0, 71), (30, 1, 71), (40, 0, 71)]  # the server reported it for all
     assert rows["xid"].to_pylist() == [5, 1, 1, 6]
     assert streams.size == 0
 
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(("streamed_at", "meaning"), [(1, 72), (3, 71)])
-def test_what_was_told_last_counts_after_a_streamed_transaction(streamed_at: int, meaning: int, whole: bool) -> None:
+def test_what_was_sent_last_counts_after_a_streamed_transaction(streamed_at: int, meaning: int, whole: bool) -> None:
     """A server of before May 2025 does not tell a relation again that was altered beside such a transaction."""
-    buffer, streams = Buffer(Lsn(10)), Streams()
+    buffer, streams = Buffer(Lsn(10)), TransactionsInProgress()
     streamed = opened(streams, 1)
-    streamed.relation(told(shape(7, id=71), streamed_at))
+    streamed.relation(message(version(7, id=71), streamed_at))
     stream(streamed, (1, 7))
     buffer.begin(Begin(Lsn(20), 0, 5))
-    buffer.relation(told(shape(7, id=72), 2))
+    buffer.relation(message(version(7, id=72), 2))
     add(buffer, 7)
     buffer.commit(Commit(Lsn(20), Lsn(25)))
     rows = as_rows(columns(buffer.take_whole(), {}))
     versions: Versions = {7: 72}
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
     if whole:
-        buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+        buffer.adopt(commit, living_rows(streams.commit(commit).take()).rows, streamed.relations)
     else:
-        buffer.pass_by(commit, streamed.told)
+        buffer.pass_by(commit, streamed.relations)
         rows, versions = [*rows, (30, 0, 71)], {7: 71}  # as the writer has it, from its files
     buffer.begin(Begin(Lsn(40), 0, 6))
     add(buffer, 7)
@@ -227,13 +227,13 @@ def test_what_was_told_last_counts_after_a_streamed_transaction(streamed_at: int
 
 
 def test_what_is_left_of_a_streamed_transaction_may_be_nothing() -> None:
-    buffer, streams = Buffer(Lsn(10)), Streams()
+    buffer, streams = Buffer(Lsn(10)), TransactionsInProgress()
     streamed = opened(streams, 1)
-    streamed.relation(told(shape(7, id=71)))
+    streamed.relation(message(version(7, id=71)))
     stream(streamed, (2, 7))
     streams.abort(StreamAbort(1, 2))
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
-    assert not buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+    assert not buffer.adopt(commit, living_rows(streams.commit(commit).take()).rows, streamed.relations)
     assert buffer.position == Lsn(35)
     buffer.begin(Begin(Lsn(40), 0, 6))
     add(buffer, 7)
@@ -242,7 +242,7 @@ def test_what_is_left_of_a_streamed_transaction_may_be_nothing() -> None:
 
 
 def test_a_whole_transaction_that_is_aborted_is_forgotten() -> None:
-    streams = Streams()
+    streams = TransactionsInProgress()
     one, two = opened(streams, 1), opened(streams, 2)
     stream(one, (1, 7))
     stream(two, (2, 7), (2, 7))
@@ -293,7 +293,7 @@ def test_a_definition_after_what_was_handed_on_of_its_transaction_is_handed_on_w
 
 
 def test_a_definition_of_an_aborted_subtransaction_is_dropped() -> None:
-    buffer, streams = Buffer(Lsn(10)), Streams()
+    buffer, streams = Buffer(Lsn(10)), TransactionsInProgress()
     streamed = opened(streams, 1)
     stream(streamed, (1, 7))
     for xid in (1, 2):
@@ -301,7 +301,7 @@ def test_a_definition_of_an_aborted_subtransaction_is_dropped() -> None:
     stream(streamed, (2, 7), (1, 7))
     streams.abort(StreamAbort(1, 2))
     commit = StreamCommit(1, Lsn(30), Lsn(35), 9)
-    assert buffer.adopt(commit, cut(streams.commit(commit).take()).rows, streamed.told)
+    assert buffer.adopt(commit, living_rows(streams.commit(commit).take()).rows, streamed.relations)
     chunk = buffer.take_whole()
     assert as_rows(columns(chunk, {7: 70})) == [(30, 0, 70), (30, 1, 70)]
     assert defined(chunk) == [(1, 0, b'{"oid": 7, "xid": 1}')]

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.captured_group import Group, transaction, until
 
-from headwater.capture import slot
+from headwater.capture import stream
 from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
 from headwater.errors import ConfigError, OperatorMustAct, SlotLost
 from headwater.postgres.connect import Connection, connect
-from headwater.source.database import slot_of
+from headwater.source.slots import slot_of
 from headwater.state import State
 from headwater.testing.postgres import EmbeddedPostgres
 
@@ -133,7 +133,7 @@ def test_a_change_of_shape_inside_a_transaction_makes_a_new_relation_version(gro
     assert group.state.query("SELECT count(*) FROM headwater.relations") == [(2,)]
 
 
-def test_a_relation_version_begins_at_the_commit_of_the_very_transaction_that_told_it(group: Group) -> None:
+def test_a_relation_version_begins_at_the_commit_of_the_very_transaction_that_sent_it(group: Group) -> None:
     orders(group)
     group.prepare("orders")
     for number in range(3):  # all of them before capture begins: they come in one chunk
@@ -153,7 +153,7 @@ def test_a_relation_version_begins_at_the_commit_of_the_very_transaction_that_to
     assert len(altered) == 3
 
 
-def test_whether_a_slot_holds_changes_is_told_without_reading_it(group: Group) -> None:
+def test_whether_a_slot_holds_changes_is_found_without_reading_it(group: Group) -> None:
     orders(group, "CREATE TABLE unrelated (id int)")
     begin = group.prepare("orders")
     names = "headwater_shop", "headwater_shop"
@@ -216,7 +216,7 @@ def test_a_large_transaction_is_rolled_over_several_segments_and_registered_at_o
 def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
+    monkeypatch.setattr(stream, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
     orders(group, "CREATE TABLE unrelated (t text)")
     group.prepare("orders")
     with group.capturing():
@@ -226,7 +226,7 @@ def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
             (lsn,) = connection.execute("SELECT pg_current_wal_lsn()").fetchone() or (Lsn(0),)
             near = Lsn(lsn.value - (8 << 20))
             until(lambda: _confirmed(connection) > near)
-        group.settle(slot._STATUS_SECONDS - 2)  # sooner than the server hears of us anyway
+        group.settle(stream._STATUS_SECONDS - 2)  # sooner than the server hears of us anyway
     assert group.rows() == []
 
 
@@ -281,7 +281,7 @@ def test_the_state_may_live_in_another_database(group: Group, postgres: Embedded
             admin.execute("DROP DATABASE elsewhere WITH (FORCE)")
 
 
-def test_a_slot_that_is_gone_is_told_as_lost_and_noted(group: Group) -> None:
+def test_a_slot_that_is_gone_is_reported_as_lost_and_noted(group: Group) -> None:
     orders(group)
     group.prepare("orders")
     transaction(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
@@ -290,7 +290,7 @@ def test_a_slot_that_is_gone_is_told_as_lost_and_noted(group: Group) -> None:
     assert "is gone" in str(_error(group))
 
 
-def test_a_slot_that_somebody_moved_is_refused(group: Group) -> None:
+def test_a_slot_that_another_client_moved_is_refused(group: Group) -> None:
     orders(group)
     group.prepare("orders")
     transaction(group.url, "INSERT INTO orders VALUES (1)")
@@ -308,7 +308,7 @@ def test_another_cluster_is_refused(group: Group) -> None:
         until(lambda: _error(group) is not None)
 
 
-def test_a_dropped_publication_is_told(group: Group) -> None:
+def test_a_dropped_publication_is_reported(group: Group) -> None:
     orders(group)
     group.prepare("orders")
     transaction(group.url, "DROP PUBLICATION headwater_shop")
@@ -330,9 +330,9 @@ def test_changes_from_a_time_without_the_publication_are_read_over_or_end_captur
             group.settle()
         assert group.rows() == []
         return
-    with pytest.raises(OperatorMustAct, match="does not exist") as told, group.capturing():
+    with pytest.raises(OperatorMustAct, match="does not exist") as reported, group.capturing():
         until(lambda: _error(group) is not None)
-    assert "`headwater group drop` the group" in told.value.hint
+    assert "`headwater group drop` the group" in reported.value.hint
 
 
 def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
@@ -350,10 +350,12 @@ def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
 
 
 @pytest.mark.parametrize(
-    ("predecessor", "told"), [(90.0, "still in use"), (0.1, "slot 'headwater_shop' is in use")], ids=["soon", "late"]
+    ("predecessor", "reported"),
+    [(90.0, "still in use"), (0.1, "slot 'headwater_shop' is in use")],
+    ids=["soon", "late"],
 )
 def test_a_reader_that_still_holds_the_slot_is_waited_for_and_not_an_error(
-    group: Group, caplog: pytest.LogCaptureFixture, predecessor: float, told: str
+    group: Group, caplog: pytest.LogCaptureFixture, predecessor: float, reported: str
 ) -> None:
     orders(group)
     group.prepare("orders")
@@ -361,7 +363,7 @@ def test_a_reader_that_still_holds_the_slot_is_waited_for_and_not_an_error(
     with other.capturing() as gone:
         other.settle()
         with group.capturing(predecessor=predecessor):
-            until(lambda: told in caplog.text)
+            until(lambda: reported in caplog.text)
             assert _error(group) is None
             gone.set()
             transaction(group.url, "INSERT INTO orders VALUES (1, 'a')")

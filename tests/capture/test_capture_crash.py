@@ -17,7 +17,7 @@ import pytest
 from tests import captured_group
 from tests.captured_group import Group
 
-from headwater.capture.slot import ROLL_BYTES
+from headwater.capture.stream import ROLL_BYTES
 from headwater.testing.postgres import EmbeddedPostgres
 
 WITNESS = "SELECT data FROM pg_logical_slot_peek_binary_changes('witness', NULL, NULL, {options})"

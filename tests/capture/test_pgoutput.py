@@ -109,6 +109,6 @@ def test_an_unknown_message_is_an_error_and_not_skipped() -> None:
 
 @pytest.mark.parametrize("size", range(1, len(RELATION), 5))
 def test_a_message_cut_short_is_an_error(size: int) -> None:
-    with pytest.raises(ProtocolError, match="cut short") as told:
+    with pytest.raises(ProtocolError, match="cut short") as reported:
         decode(RELATION[:size])
-    assert "report it" in told.value.hint
+    assert "report it" in reported.value.hint

@@ -75,7 +75,7 @@ def test_small_transactions_go_on_while_a_large_one_is_open_and_it_shows_at_its_
     assert len(group.files()) == registered(group)
 
 
-def test_the_commit_of_a_streamed_transaction_is_told_beside_its_files(group: Group) -> None:
+def test_the_commit_of_a_streamed_transaction_is_recorded_beside_its_files(group: Group) -> None:
     with group.capturing(SMALL), psycopg.connect(group.url) as large:
         insert(large, 1, 3000)
         now, xid = large.execute("SELECT clock_timestamp(), pg_current_xact_id()::text::bigint").fetchone() or (0, 0)
@@ -132,7 +132,9 @@ def test_subtransactions_that_were_rolled_back_are_left_out(group: Group, roll_b
             large.execute("ROLLBACK TO few" if number % 2 else "RELEASE few")
             large.execute("DELETE FROM orders WHERE id >= 20000")
         large.commit()
-        transaction(group.url, "INSERT INTO lines VALUES (1, 'first')")  # told inside a subtransaction that is no more
+        transaction(
+            group.url, "INSERT INTO lines VALUES (1, 'first')"
+        )  # reported inside a subtransaction that is no more
         group.settle()
     rows = group.rows()
     inserted = [row for row in rows if row.op == "I"]

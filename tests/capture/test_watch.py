@@ -16,9 +16,9 @@ from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import connect
 from headwater.source import triggers as ddl
-from headwater.source.database import named_oid
-from headwater.source.partitions import Seen, troubles
+from headwater.source.partitions import Partition, troubles
 from headwater.source.publications import ALTERED, places
+from headwater.source.server import named_oid
 from headwater.state import Member, Partitions
 from headwater.state.transitions import CaughtUp, Copied
 
@@ -215,11 +215,11 @@ def test_capture_does_not_go_on_without_its_watch(plain: Watched, error: Excepti
 def test_a_publication_that_no_longer_sends_a_table_ends_capture(plain: Watched, tampering: str) -> None:
     plain.watch.step()
     plain.run(tampering)
-    with pytest.raises(OperatorMustAct, match=r"does not send all changes of public\.t") as told:
+    with pytest.raises(OperatorMustAct, match=r"does not send all changes of public\.t") as reported:
         flow.capture(plain.group.url, plain.group.state, plain.group.log, threading.Event(), look_every=0.01)
     row = plain.group.state.group("shop")
     assert row is not None
-    assert row.error == str(told.value)
+    assert row.error == str(reported.value)
 
 
 def test_a_table_whose_place_in_the_publication_was_altered_is_copied_again(plain: Watched) -> None:
@@ -337,13 +337,16 @@ def test_what_moves_rows_unseen_has_the_table_copied_again(parted: Watched, case
 def test_a_partition_that_may_not_be_looked_into_is_taken_to_have_rows(parted: Watched) -> None:
     parted.run("CREATE ROLE blind LOGIN")
     before = Partitions(Lsn(0), 0, {2: Member(7, 5)})
-    now = {1: Seen(TableName("public", "r1"), 1, 5, 0, False), 2: Seen(TableName("public", "r2a"), 8, 5, 0, False)}
+    now = {
+        1: Partition(TableName("public", "r1"), 1, 5, 0, False),
+        2: Partition(TableName("public", "r2a"), 8, 5, 0, False),
+    }
     try:
         with connect(parted.group.url.replace("postgres@", "blind@")) as blind:
-            told = list(troubles(blind, before, now, truncated=()))
+            reported = list(troubles(blind, before, now, truncated=()))
     finally:
         parted.run("DROP ROLE blind")
-    assert told == ["partition public.r1 was attached with rows", "partition public.r2a was truncated"]
+    assert reported == ["partition public.r1 was attached with rows", "partition public.r2a was truncated"]
 
 
 def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> None:

@@ -187,7 +187,7 @@ def test_a_copied_value_equals_the_same_value_from_the_wal(database: str, conn: 
     relation = relation_of(conn, "public", "t")
     table, bads = read_all(database, relation, natural(relation))
     assert len(table) == len(messages) == 11
-    told = {}
+    reported = {}
     for index, (column, (_, declared, values)) in enumerate(zip(relation.columns, ORDERED, strict=True)):
         logged = decode(cells[index].text, lake_type(column))
         read = table[column.name].combine_chunks()
@@ -197,8 +197,8 @@ def test_a_copied_value_equals_the_same_value_from_the_wal(database: str, conn: 
         if declared != "smaller":  # which has a default
             assert read.null_count == 11 - len(values) + len(logged.bad), declared
         if logged.bad:
-            told[declared] = [bad.text for bad in logged.bad]
-    assert told == {
+            reported[declared] = [bad.text for bad in logged.bad]
+    assert reported == {
         "numeric(12,2)": ["NaN"],
         "numeric": ["NaN", "-Infinity", "0.0000000000000000001", "100000000000000000000"],
         "timestamp": [
@@ -262,7 +262,7 @@ def test_types_of_extensions_are_copied_as_text(database: str, conn: psycopg.Con
         assert table[name + "s"].drop_null().to_pylist() == [[value, None]]
 
 
-def test_a_type_nobody_knows_is_copied_as_text(database: str, conn: psycopg.Connection) -> None:
+def test_an_unknown_type_is_copied_as_text(database: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE TYPE odd")
     conn.execute("CREATE FUNCTION odd_in(cstring) RETURNS odd AS 'textin' LANGUAGE internal IMMUTABLE STRICT")
     conn.execute("CREATE FUNCTION odd_out(odd) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT")
@@ -431,8 +431,8 @@ def test_rows_that_row_level_security_hides_are_never_left_out(database: str, co
         assert copied(database, relation)["id"].to_pylist() == [1, 2, 3]
         with snapshot(owner) as name, pytest.raises(TableError, match="row-level security"):
             list(read_range(owner, name, relation, part, natural(relation)))
-        told = problems(owner, {"g": [TableWish(relation.table, append_only=True)]})
-        assert (told[-1].message, told[-1].hint) == (
+        reported = problems(owner, {"g": [TableWish(relation.table, append_only=True)]})
+        assert (reported[-1].message, reported[-1].hint) == (
             "table 'public.t' hides rows from role 'owner' by row level security",
             'ALTER TABLE public.t NO FORCE ROW LEVEL SECURITY, or ALTER ROLE "owner" BYPASSRLS',
         )

@@ -28,7 +28,7 @@ from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
 from headwater.log import Log
-from headwater.source.database import Source
+from headwater.source.server import wal_target
 from headwater.state import State
 from headwater.state.waiting import ask_for
 from headwater.status import Status, open_status
@@ -93,8 +93,7 @@ class World:
             return ask()
 
     def now(self) -> Lsn:
-        with Source(self.url) as source:
-            return source.current_lsn()
+        return wal_target(self.url)
 
     def bring(self, group: str, patience: float) -> None:
         """One group's lake to where the source is now, or Unreachable."""

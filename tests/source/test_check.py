@@ -14,7 +14,9 @@ from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotL
 from headwater.postgres.connect import connect
 from headwater.source.check import problems
 from headwater.source.checktable import TableWish
-from headwater.source.database import slot_of
+from headwater.source.publications import publication_tables
+from headwater.source.publishing import ensure_publication
+from headwater.source.slots import slot_of
 from headwater.state import GroupRow
 from headwater.testing.postgres import EmbeddedPostgres
 
@@ -62,7 +64,7 @@ def test_a_slot_that_moves_while_it_is_checked_was_not_moved_by_others(group: Gr
         assert found(group.url, "orders", known=while_capture_goes_on) == []
 
 
-def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(group: Group) -> None:
+def test_all_problems_of_the_tables_are_reported_at_once_each_with_the_next_move(group: Group) -> None:
     execute(
         group.url,
         "CREATE TABLE orders (id int PRIMARY KEY)",
@@ -78,8 +80,8 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
         "CREATE TABLE sales.invoices (id int PRIMARY KEY)",
     )
     names = ("ordres", "seen", "keyless", "late", "entire", "nothing", "light", "invoices", "orders")
-    told = [(type(each), each.message, each.hint) for each in found(group.url, *names)]
-    assert told == [
+    reported = [(type(each), each.message, each.hint) for each in found(group.url, *names)]
+    assert reported == [
         (ConfigError, "there is no table 'public.ordres' in the source", "did you mean public.orders?"),
         (ConfigError, "'public.seen' is a view", "name the table behind it instead"),
         (
@@ -109,7 +111,7 @@ def test_all_problems_of_the_tables_are_told_at_once_each_with_the_next_move(gro
     ]
 
 
-def test_a_partition_that_tells_less_of_its_old_rows_than_the_root_is_told(group: Group) -> None:
+def test_a_partition_that_sends_less_of_its_old_rows_than_the_root_is_reported(group: Group) -> None:
     execute(
         group.url,
         "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
@@ -149,11 +151,11 @@ def test_columns_that_the_config_names_are_checked(group: Group) -> None:
     assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
 
 
-def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: Group) -> None:
+def test_names_that_a_lake_cannot_have_are_reported_unless_they_are_left_out(group: Group) -> None:
     execute(group.url, 'CREATE TABLE t (id int PRIMARY KEY, "Sum" int, sum int, "ROWID" int, _op int)')
     collide, reserved = wished(group.url)
     assert collide == (
-        "table 'public.t': a lake does not tell the columns 'Sum' and 'sum' apart",
+        "table 'public.t': a lake takes the columns 'Sum' and 'sum' for the same",
         "rename one of them, or leave it out with `exclude: [sum]`",
     )
     assert reserved == (
@@ -165,14 +167,14 @@ def test_names_that_a_lake_cannot_have_are_told_unless_they_are_left_out(group: 
     assert message == "table 'public.t': '_op' is a column name that the lake needs for the history"
 
 
-def test_problems_of_several_groups_are_told_at_once(group: Group) -> None:
+def test_problems_of_several_groups_are_reported_at_once(group: Group) -> None:
     execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
     wanted = {
         "shop": [TableWish(TableName("public", "orders")), TableWish(TableName("public", "nothing"))],
         "other": [TableWish(TableName("public", "keyless"))],
     }
-    told = [each.message for each in problems(group.url, wanted)]
-    assert [message.split(":")[0] for message in told] == [
+    reported = [each.message for each in problems(group.url, wanted)]
+    assert [message.split(":")[0] for message in reported] == [
         "there is no table 'public.nothing' in the source",
         "table 'public.keyless' has no primary key",
     ]
@@ -228,23 +230,110 @@ def weak(group: Group) -> Iterator[str]:
     execute(group.url, "DROP OWNED BY weak", "DROP ROLE weak")
 
 
-def test_every_missing_privilege_is_told(weak: str) -> None:
-    told = [each.message.split(" in database")[0] for each in found(weak, "orders")]
-    assert told == [
+def test_every_missing_privilege_is_reported(weak: str) -> None:
+    reported = [each.message.split(" in database")[0] for each in found(weak, "orders")]
+    assert reported == [
         "role 'weak' may not replicate",
-        "role 'weak' may not create a publication",
         "table 'public.orders' may not be read",
-        "table 'public.orders' belongs to another role, so it cannot be added to our publication",
+        "publication 'headwater_shop' does not exist, and role 'weak' may not create it for these tables",
     ]
 
 
-def test_a_publication_of_another_role_that_lacks_a_table_is_told(group: Group, weak: str) -> None:
-    execute(group.url, "CREATE PUBLICATION headwater_shop")
-    told = [each.message for each in found(weak, "orders")]
-    assert "publication 'headwater_shop' belongs to another role and differs from the config in: public.orders" in told
+@pytest.fixture
+def reader(group: Group, weak: str) -> str:
+    """The source as a role that may read and replicate, and nothing else."""
+    execute(group.url, "ALTER ROLE weak REPLICATION", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO weak")
+    return weak
 
 
-def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -> None:
+def test_a_publication_of_another_role_is_compared_and_each_difference_has_its_statement(
+    group: Group, reader: str
+) -> None:
+    execute(group.url, 'CREATE TABLE "Odd" (id int PRIMARY KEY, a int, b int)', 'GRANT SELECT ON "Odd" TO weak')
+    execute(group.url, "CREATE PUBLICATION headwater_shop FOR TABLE \"Odd\" (id, a) WITH (publish = 'insert')")
+    wanted = [TableWish(TableName("public", "orders")), TableWish(TableName("public", "Odd"), exclude=("a",))]
+
+    def lacking() -> dict[str, str]:
+        return {each.message: each.hint.partition("run: ")[2] for each in problems(reader, {"shop": wanted})}
+
+    first = lacking()
+    refused = ", and role 'weak' may not alter it: its owner is 'postgres'"
+    alter = 'ALTER PUBLICATION "headwater_shop"'
+    whole, root = "publish = 'insert, update, delete, truncate'", "publish_via_partition_root = true"
+    generated = "publish_generated_columns = stored"
+    expected = {
+        f"does not have {whole}": f"{alter} SET ({whole});",
+        f"does not have {root}": f"{alter} SET ({root});",
+        f"does not have {generated}": f"{alter} SET ({generated});",
+        "does not list public.orders": f'{alter} ADD TABLE "public"."orders";',
+        'sends a, id of public."Odd" instead of b, id': f'{alter} DROP TABLE "public"."Odd"; {alter} ADD TABLE'
+        ' "public"."Odd" ("b", "id");',
+    }
+    with psycopg.connect(group.url) as connection:
+        if connection.info.server_version < 180000:
+            del expected[f"does not have {generated}"]
+    assert first == {f"publication 'headwater_shop' {what}{refused}": move for what, move in expected.items()}
+    with connect(reader) as connection, pytest.raises(OperatorMustAct, match="does not have publish = "):
+        ensure_publication(connection, "headwater_shop", [each.table for each in wanted])
+    for statement in first.values():
+        execute(group.url, *filter(None, statement.split(";")))
+    assert lacking() == {}
+    with connect(reader) as connection:
+        ensure_publication(connection, "headwater_shop", {wanted[0].table: None, wanted[1].table: ("id", "b")})
+
+
+def test_a_publication_of_another_role_that_sends_too_much_is_only_worth_a_warning(
+    group: Group, reader: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(group.url, "CREATE TABLE more (id int PRIMARY KEY)", "CREATE SCHEMA whole")
+    group.prepare("orders")
+    execute(group.url, "ALTER PUBLICATION headwater_shop ADD TABLE more")
+    execute(group.url, "SELECT pg_drop_replication_slot('headwater_shop')")
+    assert found(reader, "orders") == []
+    assert "also sends public.more, which is read for nothing; its owner may run: ALTER PUBLICATION" in caplog.text
+    with connect(reader) as connection:
+        ensure_publication(connection, "headwater_shop", [TableName("public", "orders")])
+        assert {str(each.table) for each in (publication_tables(connection, "headwater_shop") or {}).values()} == {
+            "public.orders",
+            "public.more",
+        }
+    execute(group.url, "ALTER PUBLICATION headwater_shop ADD TABLES IN SCHEMA whole")
+    assert found(reader, "orders") == []
+    assert "also sends all tables of the schemas whole" in caplog.text
+
+
+def test_a_publication_for_all_tables_or_a_schema_must_list_its_tables(group: Group, reader: str) -> None:
+    execute(group.url, "CREATE PUBLICATION headwater_shop FOR ALL TABLES")
+    (problem,) = found(reader, "orders")
+    assert problem.message == "publication 'headwater_shop' is FOR ALL TABLES, and must list its tables"
+    execute(group.url, *filter(None, problem.hint.split(";")))
+    assert found(reader, "orders") == []
+    execute(
+        group.url, "DROP PUBLICATION headwater_shop", "CREATE PUBLICATION headwater_shop FOR TABLES IN SCHEMA public"
+    )
+    assert "does not list public.orders" in str(found(reader, "orders"))
+
+
+def test_a_table_without_replica_identity_is_not_to_be_published_before_it_has_one(group: Group, reader: str) -> None:
+    execute(group.url, "CREATE TABLE keyless (id int)", "GRANT SELECT ON keyless TO weak")
+    keyless, publication = found(reader, "orders", "keyless")
+    assert "has no primary key" in keyless.message
+    assert 'FOR TABLE "public"."orders" WITH' in publication.hint
+
+
+def test_a_member_of_the_role_that_replicates_on_managed_servers_may_replicate(group: Group, weak: str) -> None:
+    execute(group.url, "CREATE ROLE rds_replication")
+    try:
+        assert [each.hint for each in found(weak) if "may not replicate" in each.message] == [
+            'GRANT rds_replication TO "weak"'
+        ]
+        execute(group.url, "GRANT rds_replication TO weak")
+        assert not any("may not replicate" in each.message for each in found(weak))
+    finally:
+        execute(group.url, "DROP ROLE rds_replication")
+
+
+def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_reported(group: Group) -> None:
     execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
     (strange,) = found(group.url, "orders")  # with no state at hand, that slot is nobody's
@@ -259,7 +348,7 @@ def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_told(group: Group) -
     assert gone.exit_code == 4
 
 
-def test_another_cluster_is_told(group: Group) -> None:
+def test_another_cluster_is_reported(group: Group) -> None:
     group.prepare()
     with group.state.transaction() as connection:
         connection.execute("UPDATE headwater.groups SET source_id = '1/db'")
@@ -267,7 +356,7 @@ def test_another_cluster_is_told(group: Group) -> None:
     assert "was captured from source '1/db'" in problem.message
 
 
-def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_a_server_without_room_is_reported(own_postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = own_postgres.url()
     slots = ("a", "b")
     execute(url, *(f"SELECT pg_create_physical_replication_slot('{name}')" for name in slots))
@@ -282,7 +371,7 @@ def test_a_server_without_room_is_told(own_postgres: EmbeddedPostgres, tmp_path:
         execute(url, *(f"SELECT pg_drop_replication_slot('{name}')" for name in slots), "DROP SCHEMA headwater CASCADE")
 
 
-def test_a_server_whose_wal_is_not_logical_is_told(own_postgres: EmbeddedPostgres) -> None:
+def test_a_server_whose_wal_is_not_logical_is_reported(own_postgres: EmbeddedPostgres) -> None:
     execute(own_postgres.url(), "ALTER SYSTEM SET wal_level = replica")
     own_postgres.restart()
     try:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from tests.captured_group import Group, execute
 
+from headwater.capture.watch import first_look
 from headwater.change import TableName
+from headwater.postgres.connect import connect
 from headwater.source.checktable import TableWish
-from headwater.source.replaced import meant
+from headwater.source.dropping import drop_from_source
+from headwater.source.replaced import look_at_names, meant
+from headwater.source.server import named_oid
+from headwater.state import Configured, TableOptions, TableRow
+from headwater.state.transitions import CaughtUp, Copied, CopyBegun
 
 EVERYTHING = frozenset(range(9))
 
@@ -68,3 +75,39 @@ def test_tables_that_swapped_names_keep_their_entries_unless_the_config_has_swap
     ]
     found = meant(wishes, {2: TableName("public", "a"), 1: TableName("public", "b")})
     assert [each.oid for each in found] == expected
+
+
+def test_a_replaced_table_that_our_role_may_not_publish_stops_until_another_role_has_done_so(group: Group) -> None:
+    create = "CREATE TABLE t (id int PRIMARY KEY)"
+    execute(group.url, create, "CREATE ROLE reader LOGIN REPLICATION", "GRANT SELECT ON t TO reader")
+    reader, t = group.url.replace("postgres@", "reader@"), TableName("public", "t")
+    try:
+        group.prepare("t")
+        with connect(reader) as connection:
+
+            def looked() -> list[TableRow]:
+                look_at_names(
+                    connection, group.state, "shop", lambda: first_look(reader, group.state, group.log, "shop")
+                )
+                return group.state.tables("shop")
+
+            old = named_oid(connection, t)
+            group.state.ensure_table("shop", old, t, t, Configured(t, TableOptions()))
+            for event in (CopyBegun(), Copied(group.log.end()), CaughtUp()):
+                group.state.record("shop", old, event)
+            execute(group.url, "ALTER TABLE t RENAME TO t_old", create, "GRANT SELECT ON t TO reader")
+            (row,) = looked()
+            assert row.stopped
+            assert "table 'public.t' is another table now: the one that is mirrored is called" in (row.error or "")
+            statement = 'ALTER PUBLICATION "headwater_shop" ADD TABLE "public"."t";'
+            assert (row.error or "").endswith(f"let its owner, or a superuser, run: {statement}")
+            execute(group.url, statement)
+            assert named_oid(connection, t) in {row.oid for row in looked() if row.state == "PENDING"}
+        row_of_group = group.state.group("shop")
+        assert row_of_group is not None
+        assert list(drop_from_source(reader, row_of_group, last=False)) == [
+            "slot 'headwater_shop'",
+            "no publication, because its owner is 'postgres', who may DROP PUBLICATION \"headwater_shop\"",
+        ]
+    finally:
+        execute(group.url, "DROP OWNED BY reader", "DROP ROLE reader")

@@ -19,8 +19,7 @@ from headwater.commands.statusview import show
 from headwater.config import Config
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.postgres.connect import connect
-from headwater.source.database import publication_tables
-from headwater.source.publications import ALTERED
+from headwater.source.publications import ALTERED, publication_tables
 from headwater.state import State, TableRow
 from headwater.state.transitions import CaughtUp, Copied
 from headwater.status import open_status
@@ -326,7 +325,7 @@ def test_a_child_that_does_not_stop_when_its_parent_is_gone_is_ended() -> None:
     assert done.returncode == 3
 
 
-def test_the_slot_of_a_group_that_left_the_config_is_told(
+def test_the_slot_of_a_group_that_left_the_config_is_reported(
     place: Place, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.ready("public.a")
@@ -334,14 +333,14 @@ def test_the_slot_of_a_group_that_left_the_config_is_told(
     assert caplog.text == ""
     other = place.config("public.b", group="other")
     assert check(other, {}) == []
-    told = "group 'shop' is not in the config, and its slot 'headwater_shop' keeps "
+    reported = "group 'shop' is not in the config, and its slot 'headwater_shop' keeps "
     drop = "`headwater group drop shop`"
-    assert told in caplog.text
+    assert reported in caplog.text
     assert drop in caplog.text
     with open_status(other) as ask:
         assert show(ask, as_json=False, watch=False)
         text = capsys.readouterr().out
-        assert told in text
+        assert reported in text
         assert drop in text
         assert drop_group(other, "shop")[0] == "slot 'headwater_shop'"
         assert ask().leftovers == ()

@@ -1,8 +1,8 @@
 """Which columns of the catalog a Relation message of the past speaks of. No IO.
 
 The catalog may be newer than the message: columns were added, dropped and renamed since. PostgreSQL lists columns by
-attribute number, gives new ones a higher number and never uses one again. That alone tells them apart: names and types
-may have gone from one column to another.
+attribute number, gives new ones a higher number and never uses one again. That alone identifies them: names and types
+may have moved from one column to another.
 """
 
 from __future__ import annotations

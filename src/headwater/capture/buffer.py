@@ -15,7 +15,7 @@ import numpy.typing as npt
 from headwater.capture import pgoutput
 from headwater.change import Lsn, Relation
 
-__all__ = ["Arrived", "Buffer", "Chunk", "Defined", "Notice", "Rows", "Telling", "numbers"]
+__all__ = ["Arrived", "Buffer", "Chunk", "Defined", "Notice", "RelationMessage", "Rows", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Chunk:
     upto: Lsn | None
 
 
-class Telling(NamedTuple):
+class RelationMessage(NamedTuple):
     """A Relation message, and how many came before it."""
 
     number: int
@@ -78,17 +78,17 @@ class Arrived:
     sizes: array[int] = field(default_factory=lambda: array("i"), init=False)
     notices: list[Notice] = field(default_factory=list, init=False)
     truncates: list[tuple[int, int]] = field(default_factory=list, init=False)
-    told: dict[int, Telling] = field(default_factory=dict, init=False)  # by oid, the last
+    relations: dict[int, RelationMessage] = field(default_factory=dict, init=False)  # by oid, the last
 
     @property
     def transactions(self) -> int:
         """How many whole transactions are here."""
         return 0
 
-    def relation(self, telling: Telling) -> None:
-        """Note a relation's columns. They may be the ones known: the message does not tell all there is."""
-        self.notices.append(Notice(len(self.sizes), self.transactions, telling.relation))
-        self.told[telling.relation.oid] = telling
+    def relation(self, message: RelationMessage) -> None:
+        """Note a relation's columns. They may be the known ones: the message does not contain everything."""
+        self.notices.append(Notice(len(self.sizes), self.transactions, message.relation))
+        self.relations[message.relation.oid] = message
 
     def define(self, content: bytes) -> None:
         """Note what an event trigger has reported."""
@@ -131,7 +131,7 @@ class Buffer(Arrived):
         self.open, self.position = None, commit.end_lsn
         return changed
 
-    def adopt(self, commit: pgoutput.StreamCommit, rows: Rows, told: Mapping[int, Telling]) -> bool:
+    def adopt(self, commit: pgoutput.StreamCommit, rows: Rows, relations: Mapping[int, RelationMessage]) -> bool:
         """A transaction that was streamed and is here as a whole, like any other now; whether it changed anything."""
         self._check_order(commit.xid, commit.commit_lsn)
         base, place = len(self.sizes), len(self.done)
@@ -142,23 +142,23 @@ class Buffer(Arrived):
         changed = self._add_transaction(
             pgoutput.Begin(commit.commit_lsn, commit.commit_ts, commit.xid), len(rows.sizes)
         )
-        self.pass_by(commit, told)
+        self.pass_by(commit, relations)
         return changed
 
-    def pass_by(self, commit: pgoutput.StreamCommit, told: Mapping[int, Telling]) -> None:
-        """A streamed transaction has committed here; what it told of relations, and when, counts for those to come.
+    def pass_by(self, commit: pgoutput.StreamCommit, relations: Mapping[int, RelationMessage]) -> None:
+        """A streamed transaction has committed here; the Relation messages it sent count for the transactions to come.
 
-        Not where another one has told the relation since: pgoutput forgets what it told once the relation has changed,
-        and takes what it told last, of what is committed, for known.
+        Not where another transaction has sent the relation since: pgoutput forgets what it sent once the relation has
+        changed, and takes what it sent last, of what is committed, for known.
         """
         self._check_order(commit.xid, commit.commit_lsn)
         self.position = commit.end_lsn
-        for oid, telling in told.items():
-            since = self.told.get(oid, telling)
-            if since.number > telling.number:
+        for oid, message in relations.items():
+            since = self.relations.get(oid, message)
+            if since.number > message.number:
                 self.relation(since)
             else:
-                self.told[oid] = telling
+                self.relations[oid] = message
 
     def reach(self, position: Lsn) -> None:
         """The server has sent everything before this position, unless it is in the middle of a transaction."""

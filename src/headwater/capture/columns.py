@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from headwater.capture import pgoutput
 from headwater.capture.buffer import Chunk, Notice, Rows, numbers
-from headwater.capture.streams import Cut
+from headwater.capture.inprogress import LivingRows
 from headwater.change import Relation
 
-__all__ = ["Describing", "Versions", "chunk_columns", "cut_columns"]
+__all__ = ["Describing", "Versions", "chunk_columns", "streamed_columns"]
 
-# What an oid means: a relation's version id, or the relation as it was told, when no row has used it yet.
+# What an oid means: a relation's version id, or the relation as its message has it, when no row has used it yet.
 Versions = dict[int, int | Relation]
 _Ints = npt.NDArray[np.int64]
 
@@ -23,8 +23,8 @@ _Ints = npt.NDArray[np.int64]
 class Describing(Protocol):
     """Who knows the versions of relations."""
 
-    def describe(self, told: Relation, row: int) -> int:
-        """The version id of a relation as a message told it, and the row that is the first to use it."""
+    def describe(self, message: Relation, row: int) -> int:
+        """The version id of a relation as its message has it, and the row that is the first to use it."""
 
     def define(self, notice: Notice) -> None:
         """Take in a definition, which counts from here on."""
@@ -40,11 +40,11 @@ def chunk_columns(chunk: Chunk, versions: Versions, describing: Describing) -> d
     return _columns(chunk.rows, commit | {"xid": np.repeat(xid, rows), "seq": seq}, versions, describing)
 
 
-def cut_columns(cut: Cut, versions: Versions, describing: Describing) -> dict[str, pa.Array]:
+def streamed_columns(living: LivingRows, versions: Versions, describing: Describing) -> dict[str, pa.Array]:
     """The same of a transaction in progress, which has no commit yet."""
-    none = np.zeros(len(cut.rows.sizes), np.int64)
-    facts = {"commit_lsn": none, "commit_ts": none, "xid": cut.xid, "seq": cut.seq}
-    return _columns(cut.rows, facts, versions, describing)
+    none = np.zeros(len(living.rows.sizes), np.int64)
+    facts = {"commit_lsn": none, "commit_ts": none, "xid": living.xid, "seq": living.seq}
+    return _columns(living.rows, facts, versions, describing)
 
 
 def _columns(rows: Rows, facts: dict[str, _Ints], versions: Versions, describing: Describing) -> dict[str, pa.Array]:
@@ -89,9 +89,9 @@ def _fill(found: _Ints, oid: _Ints, where: range, versions: Versions, describing
     encoded = pa.array(here).dictionary_encode()  # by hashing: np.unique would sort
     names = encoded.dictionary.to_pylist()
     for name in names:
-        told = versions.get(name)
-        if told is None:
+        known = versions.get(name)
+        if known is None:
             raise pgoutput.ProtocolError(f"a change of relation {name} came before its description")
-        if isinstance(told, Relation):
-            versions[name] = describing.describe(told, where.start + int(np.argmax(here == name)))
+        if isinstance(known, Relation):
+            versions[name] = describing.describe(known, where.start + int(np.argmax(here == name)))
     found[where.start : where.stop] = np.array([versions[name] for name in names], np.int64)[encoded.indices.to_numpy()]

@@ -1,4 +1,4 @@
-"""The source's catalog, asked for what a Relation message does not tell."""
+"""What a Relation message leaves out, read from the source's catalog."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headwater.change import Relation
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source.relations import GENERATED_SINCE, defined
 
-__all__ = ["Catalog", "complete"]
+__all__ = ["CatalogReader", "complete"]
 
 _PATIENCE = 5.0  # seconds for a transaction to become visible
 
 
-class Catalog:
+class CatalogReader:
     """A connection of its own, opened when it is first needed."""
 
     def __init__(self, url: str, publication: str) -> None:
@@ -22,13 +22,13 @@ class Catalog:
         self._publication = publication
         self._connection: Connection | None = None
 
-    def complete(self, told: Relation, before: Relation | None, xid: int) -> Relation:
-        """The relation with what the catalog proves of it, once transaction `xid`, which told it, is visible there."""
+    def complete(self, message: Relation, before: Relation | None, xid: int) -> Relation:
+        """The relation with what the catalog proves about it, once transaction `xid`, which sent it, is visible."""
         if self._connection is None:
             self._connection = connect(self._url, application_name="headwater catalog")
         with translated(self._url):
             self._wait_for(self._connection, xid)
-            return complete(self._connection, told, before, self._publication)
+            return complete(self._connection, message, before, self._publication)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -43,9 +43,9 @@ class Catalog:
             time.sleep(0.01)
 
 
-def complete(connection: Connection, told: Relation, before: Relation | None, publication: str | None) -> Relation:
-    """What a Relation message tells, with what the catalog proves; `before` is the newest version known."""
-    types = {(each.type_oid, each.typmod) for each in told.columns}
-    now = defined(connection, [told.oid], types).get(told.oid)
+def complete(connection: Connection, message: Relation, before: Relation | None, publication: str | None) -> Relation:
+    """A Relation message with what the catalog proves about it; `before` is the newest version known."""
+    types = {(each.type_oid, each.typmod) for each in message.columns}
+    now = defined(connection, [message.oid], types).get(message.oid)
     generated = connection.info.server_version >= GENERATED_SINCE
-    return completed(told, before, now, now.sent(publication, generated=generated) if now else ())
+    return completed(message, before, now, now.sent(publication, generated=generated) if now else ())

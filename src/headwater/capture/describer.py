@@ -27,14 +27,14 @@ class Describer:
         self._log, self._publication, self._complete, self._traced = log, publication, complete, traced
         self._latest: dict[int, tuple[Lsn, Relation]] = {}  # by table: of the transaction that was the last to speak
 
-    def told(self, told: Relation, lsn: Lsn, xid: int, id: int | None = None) -> Relation:
+    def described(self, message: Relation, lsn: Lsn, xid: int, id: int | None = None) -> Relation:
         """The version that a Relation message of a transaction means; under that id, if there is one for it."""
-        before = self._before(told.oid, lsn)
+        before = self._before(message.oid, lsn)
         since = self._traced()
-        if before is not None and since is not None and lsn >= since and same_message(told, before):
+        if before is not None and since is not None and lsn >= since and same_message(message, before):
             found = before
         else:
-            found = self._complete(told, before, xid)
+            found = self._complete(message, before, xid)
         return self._added(found, lsn, before, id)
 
     def defined(self, content: bytes, lsn: Lsn, id: int | None = None) -> Relation | None:

@@ -24,7 +24,7 @@ _TEXT = (25, 1043)  # text, varchar
 
 
 def following(before: Relation | None, now: Relation, rewrite: Rewritten | None = None) -> Relation:
-    """`now` as the version that follows on `before`; without a `rewrite` only the files tell whether there was one.
+    """`now` as the version that follows on `before`; without a `rewrite` only the files show whether there was one.
 
     What a column showed in older rows when it was added, it shows for ever.
     """
@@ -45,28 +45,30 @@ def raised(relation: Relation, reason: str) -> Relation:
     return replace(relation, generation=relation.generation + 1, reason=reason)
 
 
-def same_message(told: Relation, known: Relation) -> bool:
+def same_message(message: Relation, known: Relation) -> bool:
     """Whether a Relation message would describe both versions in the same words."""
-    return _message(told) == _message(known)
+    return _as_sent(message) == _as_sent(known)
 
 
-def completed(told: Relation, before: Relation | None, now: Definition | None, sent: Collection[Attribute]) -> Relation:
+def completed(
+    message: Relation, before: Relation | None, now: Definition | None, sent: Collection[Attribute]
+) -> Relation:
     """A Relation message of the past, with what the catalog of now proves about it; `sent` are the columns sent now.
 
     `before` is the newest version known by then. Columns are known by their position among those that there can have
     been: names and types may have gone from one column to another.
     """
     if now is None:
-        return raised(_carrying(told, before), "it was dropped before its catalog could be read")
-    attnums, present = _attnums(told, before, now, sent), now.relation(sent)
-    if before is None and same_message(told, present):
-        return replace(present, id=told.id)  # nothing is in a lake yet that could contradict it
+        return raised(_carrying(message, before), "it was dropped before its catalog could be read")
+    attnums, present = _attnums(message, before, now, sent), now.relation(sent)
+    if before is None and same_message(message, present):
+        return replace(present, id=message.id)  # nothing is in a lake yet that could contradict it
     if 0 in attnums:
-        return raised(_carrying(told, before), "it was altered several times before its catalog could be read")
-    if same_message(told, present) and attnums == [each.attnum for each in present.columns]:
-        return following(before, replace(present, id=told.id))
+        return raised(_carrying(message, before), "it was altered several times before its catalog could be read")
+    if same_message(message, present) and attnums == [each.attnum for each in present.columns]:
+        return following(before, replace(present, id=message.id))
     done: Rewritten = "unknown" if before is not None and rewritten(before.facts, Facts(now.files)) else "none"
-    return following(before, _past(told, attnums, before, now), done)
+    return following(before, _past(message, attnums, before, now), done)
 
 
 def rewritten(before: Facts, now: Facts) -> bool:
@@ -126,37 +128,37 @@ def _same_moment(before: Relation, now: Relation) -> bool:
     return known(before) == known(now)
 
 
-def _message(relation: Relation) -> object:
+def _as_sent(relation: Relation) -> object:
     # Under FULL a message calls every column a key, under NOTHING none: that is not our key.
     keyed = relation.identity in ("d", "i")
     columns = [(each.name, each.type_oid, each.typmod, each.key and keyed) for each in relation.columns]
     return relation.table, relation.identity, columns
 
 
-def _carrying(told: Relation, before: Relation | None) -> Relation:
+def _carrying(message: Relation, before: Relation | None) -> Relation:
     """A message that cannot be completed: its columns are unknown, so that nothing is written by it."""
     if before is None:
-        return told
-    return replace(told, facts=before.facts, generation=before.generation)
+        return message
+    return replace(message, facts=before.facts, generation=before.generation)
 
 
-def _attnums(told: Relation, before: Relation | None, now: Definition, sent: Collection[Attribute]) -> list[int]:
+def _attnums(message: Relation, before: Relation | None, now: Definition, sent: Collection[Attribute]) -> list[int]:
     known = {column.attnum for column in before.columns if column.attnum} if before else set()
     alive = {each.attnum for each in sent}
     # With a list of columns none can be dropped without the table leaving the publication.
     dropped = {number for number, each in now.attributes.items() if each.dropped}
-    return aligned(len(told.columns), known, alive, dropped)
+    return aligned(len(message.columns), known, alive, dropped)
 
 
-def _past(told: Relation, attnums: list[int], before: Relation | None, now: Definition) -> Relation:
+def _past(message: Relation, attnums: list[int], before: Relation | None, now: Definition) -> Relation:
     """A version between `before` and now, by what cannot be otherwise."""
     known = {column.attnum: column for column in before.columns} if before else {}
-    key = _past_key(told, attnums, before, now)
+    key = _past_key(message, attnums, before, now)
     columns = (
         replace(_past_column(each, known.get(number), now.attributes[number], now), attnum=number, key=number in key)
-        for each, number in zip(told.columns, attnums, strict=True)
+        for each, number in zip(message.columns, attnums, strict=True)
     )
-    return replace(told, columns=tuple(columns), facts=before.facts if before else Facts())
+    return replace(message, columns=tuple(columns), facts=before.facts if before else Facts())
 
 
 def _past_column(column: Column, earlier: Column | None, now: Attribute, definition: Definition) -> Column:
@@ -169,16 +171,16 @@ def _past_column(column: Column, earlier: Column | None, now: Attribute, definit
     nullable = now.nullable or now.dropped or earlier is None or earlier.nullable
     same = (now.type_oid, now.typmod) == (column.type_oid, column.typmod) and not now.dropped
     stamp = earlier.stamp if earlier else ""
-    # Of one that is gone nobody can say any more what it showed in rows that were there when it was added.
+    # Once a column is gone, it is not known any more what it showed in rows that were there when it was added.
     return replace(
         column, base=base, nullable=nullable, missing=now.missing if same else None, volatile=not same, stamp=stamp
     )
 
 
-def _past_key(told: Relation, attnums: list[int], before: Relation | None, now: Definition) -> set[int]:
-    if told.identity in "di":
-        return {number for each, number in zip(told.columns, attnums, strict=True) if each.key}
-    # FULL and NOTHING do not tell the primary key. Without one the rows are told apart by all they hold, which is
+def _past_key(message: Relation, attnums: list[int], before: Relation | None, now: Definition) -> set[int]:
+    if message.identity in "di":
+        return {number for each, number in zip(message.columns, attnums, strict=True) if each.key}
+    # FULL and NOTHING do not show the primary key. Without one, rows are identified by all their columns, which is
     # never wrong; so it counts only if it is the same index before and now.
     if before is not None and before.facts.primary_index != now.primary_index:
         return set()

@@ -1,4 +1,4 @@
-"""Is anything in a slot that nobody has read yet? Asked without reading it."""
+"""Does a slot hold changes that have not been read yet? Asked without reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PEEK = """
 def has_pending_changes(url: str, slot: str, publication: str, before: Lsn) -> bool | None:
     """Does the slot hold a change of the publication's tables that was committed before this position?
 
-    None: somebody is reading it just now. Looks at the first transaction only: it is the earliest.
+    None: another client is reading it. Looks at the first transaction only: it is the earliest.
     """
     with closing(connect(url, application_name="headwater verify")) as connection, translated(url):
         try:

@@ -41,7 +41,7 @@ _REPORT = (
 
 
 class ProtocolError(OperatorMustAct):
-    """The server said something this program does not understand; going on could lose changes."""
+    """The server sent something that this program does not understand; going on could lose changes."""
 
     def __init__(self, message: str, *, hint: str = _REPORT) -> None:
         super().__init__(message, hint=hint)
@@ -80,7 +80,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What somebody has put into the WAL with `pg_logical_emit_message`."""
+    """A message that `pg_logical_emit_message` has put into the WAL."""
 
     transactional: bool  # it is part of a transaction, and in order with its changes
     prefix: str
@@ -174,7 +174,7 @@ def decode(message: bytes) -> Message:
 
 
 def decode_streamed(message: bytes) -> Message:
-    """What a message inside a stream block is about; its xid is not told."""
+    """What a message inside a stream block is about, without its xid."""
     if message[:1] in (b"E", b"O"):
         return decode(message)  # these two carry no xid
     return decode(message[:1] + message[1 + XID_BYTES :])

@@ -10,24 +10,20 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.capture.completion import Catalog
-from headwater.capture.slot import ROLL_BYTES, Stream
+from headwater.capture.completion import CatalogReader
 from headwater.capture.staging import Staging
+from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.postgres.connect import connect, translated
 from headwater.postgres.replication import QueryFailed, Replication
-from headwater.source.database import (
-    Source,
-    anew,
-    check_slot,
-    object_name,
-    publication_tables,
-    slot_gone,
-    slot_of,
-    strange_source,
-)
+from headwater.source import triggers as ddl
+from headwater.source.naming import object_name
+from headwater.source.publications import publication_tables
+from headwater.source.publishing import ensure_publication
+from headwater.source.server import identify
+from headwater.source.slots import check_slot, ensure_slot, other_source, slot_gone, slot_of, start_over
 from headwater.state import State
 
 __all__ = ["prepare", "run_capture"]
@@ -44,12 +40,12 @@ def prepare(source_url: str, state: State, group: str, tables: Iterable[TableNam
     Returns the slot's position.
     """
     name = object_name(group)
-    with Source(source_url) as source:
-        row = state.ensure_group(group, source.identify().source_id, name, name)
-        if (marks := source.ensure_triggers()) != row.ddl_marks:
+    with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
+        row = state.ensure_group(group, identify(connection).source_id, name, name)
+        if (marks := ddl.install(connection)) != row.ddl_marks:
             state.note_ddl(group, marks)
-        source.ensure_publication(name, tables)  # before the slot: the slot must never see a time without it
-        return source.ensure_slot(group, state)
+        ensure_publication(connection, name, tables)  # before the slot: the slot must never see a time without it
+        return ensure_slot(connection, group, state)
 
 
 def run_capture(
@@ -116,7 +112,7 @@ class _Session:
             swept = self.log.sweep()  # the slot is ours: what was read and not registered is sent again
             if swept:
                 _logger.info("deleted %d files of group %r that were never registered", swept, self.group)
-            with closing(Catalog(self.source_url, name)) as catalog:
+            with closing(CatalogReader(self.source_url, name)) as catalog:
                 writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
                 writer.start()
                 with closing(writer):
@@ -125,7 +121,7 @@ class _Session:
     def _start(self, connection: Replication, name: str) -> Lsn | None:
         """Start where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
         deadline = time.monotonic() + self.predecessor
-        told = False
+        reported = False
         while not self.stop.is_set():
             captured = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing
             try:
@@ -133,14 +129,14 @@ class _Session:
                 return captured
             except QueryFailed as exc:
                 if exc.sqlstate in (_NOT_IN_STATE, _FILE_GONE):
-                    raise SlotLost(f"slot {name!r}: {exc.message}", hint=anew(self.group)) from exc
+                    raise SlotLost(f"slot {name!r}: {exc.message}", hint=start_over(self.group)) from exc
                 if exc.sqlstate != _SLOT_IN_USE:
                     raise
                 if time.monotonic() > deadline:
                     raise Unreachable(f"slot {name!r} is in use: {exc.message}", hint="end its other reader") from exc
-                if not told:
+                if not reported:
                     _logger.warning("slot %r is still in use, waiting for its reader to end: %s", name, exc.message)
-                    told = True
+                    reported = True
                 self.stop.wait(0.5)
         return None
 
@@ -150,21 +146,21 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
     with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
         slot = slot_of(connection, object_name(group))
         published = publication_tables(connection, object_name(group))
+        identity = identify(connection)
     # After the slot: a predecessor that still runs notes a position, then moves the slot there.
     row = state.group(group)
     if row is None or row.captured_lsn is None:
         raise OperatorMustAct(f"group {group!r} has no slot yet", hint="run `headwater run`, which makes it")
-    with Source(source_url) as source:
-        identity = source.identify()
     if identity.source_id != row.source_id:
-        raise strange_source(row, identity)
+        raise other_source(row, identity)
     if slot is None:
         raise slot_gone(row)
     check_slot(slot, identity.database, row.captured_lsn)
     if published is None:
         raise OperatorMustAct(
             f"publication {row.publication!r} of group {group!r} is gone",
-            hint="start `headwater run` again: it makes it anew, and copies the tables again",
+            hint="start `headwater run` again: it makes it anew, or prints what another role must run, and copies the"
+            " tables again",
         )
     return row.captured_lsn
 

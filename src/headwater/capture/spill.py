@@ -9,11 +9,11 @@ from typing import Any
 
 from headwater import failpoints
 from headwater.capture.buffer import Defined, Notice
-from headwater.capture.columns import Versions, cut_columns
+from headwater.capture.columns import Versions, streamed_columns
 from headwater.capture.describer import Describer
 from headwater.capture.evolution import same_message
+from headwater.capture.inprogress import Ended, StreamedRows, living_rows
 from headwater.capture.staging import Staging
-from headwater.capture.streams import Ended, Piece, cut
 from headwater.change import Committed, Lsn, Relation
 
 __all__ = ["Spill"]
@@ -39,21 +39,21 @@ class _Assigning:
     log: Staging[Any]
     spilled: _Spilled
 
-    def describe(self, told: Relation, _: int) -> int:
+    def describe(self, message: Relation, _: int) -> int:
         """What the message means is only known at the commit.
 
         Until then it is taken for the newest version if it does not contradict it, which is nearly always so.
         """
-        spilled, newest = self.spilled, self.log.newest(told.oid)
-        before = spilled.latest.get(told.oid)
-        if before is not None and spilled.events[before] == told:
+        spilled, newest = self.spilled, self.log.newest(message.oid)
+        before = spilled.latest.get(message.oid)
+        if before is not None and spilled.events[before] == message:
             return before
-        if before is None and newest is not None and same_message(told, newest[1]):
+        if before is None and newest is not None and same_message(message, newest[1]):
             id = newest[1].id
             spilled.known[id] = newest
         else:
             id = self.log.reserve()
-        spilled.events[id], spilled.latest[told.oid] = told, id
+        spilled.events[id], spilled.latest[message.oid] = message, id
         return id
 
     def define(self, notice: Notice) -> None:
@@ -71,10 +71,10 @@ class Spill:
         self._describer = describer
         self._open: dict[int, _Spilled] = {}
 
-    def write(self, piece: Piece) -> None:
-        """Stage a piece."""
-        spilled = self._open.setdefault(piece.xid, _Spilled())
-        columns = cut_columns(cut(piece), spilled.versions, _Assigning(self._log, spilled))
+    def write(self, streamed: StreamedRows) -> None:
+        """Stage a streamed."""
+        spilled = self._open.setdefault(streamed.xid, _Spilled())
+        columns = streamed_columns(living_rows(streamed), spilled.versions, _Assigning(self._log, spilled))
         if len(columns["op"]):
             spilled.files.append(self._log.stage(columns))
             failpoints.hit("capture.streamed")
@@ -85,13 +85,13 @@ class Spill:
         files, living = self._log.leave_out(spilled.files, ended.aborted)
         renamed = self._settled(spilled, ended, living)
         committed = Committed(commit.commit_lsn, _EPOCH + timedelta(microseconds=commit.commit_ts), commit.xid)
-        # pgoutput does not tell a relation again after a committed transaction has told it. Where no row is left that
-        # used it, the next one that does makes it known; where another one has told it since, that is told again.
+        # pgoutput does not send a relation again after a committed transaction has sent it. Where no row is left that
+        # used it, the next one that does makes it known; where another one has sent it since, that one is noted again.
         meaning: Versions = {}
         for oid, version in spilled.versions.items():
-            told = version if isinstance(version, Relation) else spilled.events[version]
-            assert isinstance(told, Relation)
-            meaning[oid] = told if isinstance(version, Relation) else renamed.get(version, told)
+            message = version if isinstance(version, Relation) else spilled.events[version]
+            assert isinstance(message, Relation)
+            meaning[oid] = message if isinstance(version, Relation) else renamed.get(version, message)
         return self._log.settle(files, committed, renamed), meaning
 
     def drop(self, xids: Iterable[int]) -> None:
@@ -101,7 +101,7 @@ class Spill:
                 self._log.discard(self._open.pop(xid).files)
 
     def drop_all(self) -> None:
-        """Nobody will hear of their ends: the server will stream them again."""
+        """Their ends will not be read: the server will stream them again."""
         self.drop(self._open)
 
     def _settled(self, spilled: _Spilled, ended: Ended, living: Collection[int]) -> dict[int, int]:
@@ -111,7 +111,7 @@ class Spill:
         for id, what in spilled.events.items():
             if isinstance(what, Relation):
                 if id in living:
-                    renamed[id] = self._describer.told(what, lsn, xid, None if id in spilled.known else id).id
+                    renamed[id] = self._describer.described(what, lsn, xid, None if id in spilled.known else id).id
             elif what.xid not in aborted:
                 self._describer.defined(what.content, lsn, id)
         return renamed

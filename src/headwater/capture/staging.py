@@ -15,7 +15,7 @@ __all__ = ["Complete", "Staging"]
 
 Staged = TypeVar("Staged")
 
-# A relation as a message told it, the one before it of the same oid, and the xid of the transaction, which has
+# A relation as a message has it, the one before it of the same oid, and the xid of the transaction, which has
 # committed: the relation with all that the source's catalog adds.
 Complete = Callable[[Relation, Relation | None, int], Relation]
 

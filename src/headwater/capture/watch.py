@@ -17,11 +17,12 @@ from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source import triggers as ddl
-from headwater.source.database import current_end, move_on, object_name
-from headwater.source.partitions import Seen, members, troubles
+from headwater.source.naming import object_name
+from headwater.source.partitions import Partition, members, troubles
 from headwater.source.publications import look_at_publication
 from headwater.source.relations import described_all
 from headwater.source.replaced import look_at_names
+from headwater.source.server import advance_wal, wal_end
 from headwater.state import Partitions, State
 
 __all__ = ["Timeline", "Watch", "first_look"]
@@ -33,7 +34,7 @@ PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
 
 
 class Timeline(Protocol):
-    """The log, as far as shapes are concerned."""
+    """The log, as far as relation versions are concerned."""
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
     def add_from_catalog(self, relation: Relation) -> Relation: ...
@@ -51,12 +52,12 @@ class _Look:
     since: Lsn
     lsn: Lsn
     horizon: int
-    shapes: Mapping[int, Relation]
-    partitions: Mapping[int, Mapping[int, Seen]]
+    relations: Mapping[int, Relation]
+    partitions: Mapping[int, Mapping[int, Partition]]
     known: Mapping[int, int]  # the newest versions that the log had then, by table
 
     def kept(self, oid: int) -> Partitions:
-        below = {each: seen.member for each, seen in self.partitions[oid].items()}
+        below = {each: partition.member for each, partition in self.partitions[oid].items()}
         return Partitions(self.lsn, self.horizon, below)
 
 
@@ -66,9 +67,9 @@ def first_look(source_url: str, state: State, log: Timeline, group: str) -> None
         look = _look(connection, log, group, [row.oid for row in state.tables(group)])
     known = state.partitions(group)
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
-    for oid, shape in look.shapes.items():
+    for oid, relation in look.relations.items():
         if oid not in look.known:
-            log.add_from_catalog(shape)
+            log.add_from_catalog(relation)
     if not look.known:
         state.trust_ddl(group, look.lsn)
 
@@ -156,7 +157,7 @@ class Watch(threading.Thread):
     def _tables(self) -> list[int]:
         """The tables to look at.
 
-        Where event triggers report what is done to them it is all of them only now and then, or when somebody waits
+        Where event triggers report what is done to them it is all of them only now and then, or when a fence waits
         for a look, and otherwise those with partitions, of which nothing is reported.
         """
         oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
@@ -192,21 +193,21 @@ class Watch(threading.Thread):
     def _hurry(self, connection: Connection, lsn: Lsn) -> None:
         """Have log and lake come to a position soon, even if nothing more is written."""
         self._state.add_fence(self._group, lsn, PATIENCE)
-        move_on(connection)
+        advance_wal(connection)
 
     def _news(self, look: _Look) -> bool:
         kept = self._state.partitions(self._group)
         moved = any(oid not in kept or kept[oid].members != look.kept(oid).members for oid in look.partitions)
-        return moved or any(self._following(oid, shape) for oid, shape in look.shapes.items())
+        return moved or any(self._following(oid, relation) for oid, relation in look.relations.items())
 
-    def _following(self, oid: int, shape: Relation) -> Relation | None:
+    def _following(self, oid: int, relation: Relation) -> Relation | None:
         """The version that follows on the newest, if the catalog shows anything else."""
         newest = self._log.newest(oid)
         if newest is None:
-            return shape
+            return relation
         before = newest[1]
-        # Without event triggers the files tell whether rows were rewritten; with them every rewrite is reported.
-        now = replace(following(before, shape, "none" if self._traced else None), id=before.id)
+        # Without event triggers the files show whether rows were rewritten; with them every rewrite is reported.
+        now = replace(following(before, relation, "none" if self._traced else None), id=before.id)
         if now == before:
             same = now.facts == before.facts and _stamps(now) == _stamps(before)
             return None if same else raised(now, _UNSEEN) if self._doubted else now
@@ -215,12 +216,12 @@ class Watch(threading.Thread):
     def _settle(self, connection: Connection, look: _Look) -> bool:
         """Deal with what the look has shown; whether it was all that there is to deal with."""
         overtaken = False
-        for oid, shape in look.shapes.items():
+        for oid, relation in look.relations.items():
             newest = self._log.newest(oid)
             if newest is not None and newest[1].id != look.known.get(oid):
                 overtaken = True  # by a version that the stream has brought
                 continue
-            if (now := self._following(oid, shape)) is not None:
+            if (now := self._following(oid, relation)) is not None:
                 self._log.add_from_catalog(now)
         kept = self._state.partitions(self._group)
         for oid, below in look.partitions.items():
@@ -232,7 +233,7 @@ class Watch(threading.Thread):
         return not overtaken
 
     def _copy_again(self, look: _Look, oid: int, reason: str) -> None:
-        _logger.warning("table %s will be copied again: %s", look.shapes[oid].table, reason)
+        _logger.warning("table %s will be copied again: %s", look.relations[oid].table, reason)
         self._state.request_resync(self._group, oid, reason, look.lsn)
 
     def _disconnect(self) -> None:
@@ -243,16 +244,16 @@ class Watch(threading.Thread):
 
 def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
     wanted = list(oids)
-    newest = {oid: log.newest(oid) for oid in wanted}  # first: what is told from here on counts as newer
-    since = current_end(connection)
+    newest = {oid: log.newest(oid) for oid in wanted}  # first: what the stream brings from here on counts as newer
+    since = wal_end(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
-        shapes = described_all(connection, wanted, object_name(group))
-        partitions = members(connection, shapes)
+        relations = described_all(connection, wanted, object_name(group))
+        partitions = members(connection, relations)
     assert horizon is not None
     known = {oid: each[1].id for oid, each in newest.items() if each is not None}
-    return _Look(since, current_end(connection), horizon[0], shapes, partitions, known)
+    return _Look(since, wal_end(connection), horizon[0], relations, partitions, known)
 
 
 def _stamps(relation: Relation) -> list[str]:
@@ -261,5 +262,5 @@ def _stamps(relation: Relation) -> list[str]:
 
 def _written(connection: Connection) -> Lsn:
     """A position after all there is in the WAL and in any log of it."""
-    move_on(connection)
-    return current_end(connection)
+    advance_wal(connection)
+    return wal_end(connection)

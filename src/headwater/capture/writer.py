@@ -15,17 +15,17 @@ from headwater import failpoints
 from headwater.capture.buffer import Chunk, Defined, Notice
 from headwater.capture.columns import Versions, chunk_columns
 from headwater.capture.describer import Describer
+from headwater.capture.inprogress import Ended, RolledBack, StreamedRows
 from headwater.capture.spill import Spill
 from headwater.capture.staging import Complete, Staging
-from headwater.capture.streams import Dropped, Ended, Piece
 from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError
-from headwater.source.database import object_name
+from headwater.source.naming import object_name
 from headwater.state import State
 
 __all__ = ["Order", "Writer"]
 
-Order = Chunk | Piece | Ended | Dropped
+Order = Chunk | StreamedRows | Ended | RolledBack
 _QUEUED = 2  # orders waiting: with the one being read and the one being written, four rolls of memory
 _FENCE_POLL = 0.5  # seconds between looks at the fences, when there is nothing to write
 
@@ -37,9 +37,9 @@ class _Described:
         self._chunk, self._versions, self._describer = chunk, versions, describer
         self._ends = np.cumsum([rows for *_, rows in chunk.transactions])
 
-    def describe(self, told: Relation, row: int) -> int:
+    def describe(self, message: Relation, row: int) -> int:
         lsn, _, xid, _ = self._chunk.transactions[int(np.searchsorted(self._ends, row, side="right"))]
-        return self._describer.told(told, Lsn(lsn), xid).id
+        return self._describer.described(message, Lsn(lsn), xid).id
 
     def define(self, notice: Notice) -> None:
         assert isinstance(notice.what, Defined)
@@ -55,7 +55,7 @@ class Writer(threading.Thread):
     def __init__(self, state: State, log: Staging[Any], group: str, captured: Lsn, complete: Complete) -> None:
         super().__init__(name=f"capture-writer-{group}", daemon=True)
         self.captured = captured
-        self.wanted = Lsn(0)  # the furthest position somebody waits for
+        self.wanted = Lsn(0)  # the furthest position that a fence waits for
         self.wakeup, self._signal = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._state, self._log, self._group = state, log, group
         publication = object_name(group)
@@ -135,14 +135,14 @@ class Writer(threading.Thread):
         match order:
             case Chunk():
                 self._write(order)
-            case Piece():
+            case StreamedRows():
                 self._spill.write(order)
             case Ended():
                 files, meaning = self._spill.commit(order)
                 self._versions |= meaning
                 self._staged += files
                 self._register(order.commit.end_lsn)
-            case Dropped():
+            case RolledBack():
                 self._spill.drop([order.xid])
 
     def _write(self, chunk: Chunk) -> None:

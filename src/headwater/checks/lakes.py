@@ -9,8 +9,9 @@ from headwater.checks.known import Known
 from headwater.config import Config, Table
 from headwater.errors import ConfigError, HeadwaterError, TableError
 from headwater.lake.address import LakeAddress
+from headwater.postgres.connect import connect, translated
 from headwater.sink.addresses import group_lake
-from headwater.source.database import Source
+from headwater.source.server import identify
 from headwater.supervise.lakes import source_name, strange_lake
 
 __all__ = ["lake_problems"]
@@ -48,8 +49,8 @@ def _taken(config: Config, known: Known, group: str, address: LakeAddress) -> It
     new = list(_new_tables(config, known, group))
     if not new:
         return
-    with Source(config.source) as source:
-        lake = address.find(source_name(source.identify().source_id, group))
+    with closing(connect(config.source, application_name="headwater check")) as connection, translated(config.source):
+        lake = address.find(source_name(identify(connection).source_id, group))
     if lake is None:
         return
     followed = {row.oid for row in known.tables.get(group, [])}

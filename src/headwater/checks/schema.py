@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from psycopg import sql
-
 from headwater.config import Config
 from headwater.postgres.connect import connect, translated
 from headwater.source import triggers as ddl
 
-__all__ = ["schema_changes", "trigger_script"]
+__all__ = ["schema_changes"]
 
 
 def schema_changes(config: Config) -> str:
@@ -26,16 +24,3 @@ def schema_changes(config: Config) -> str:
         f"schema changes: read from the catalog, because role {role!r} may not create event triggers;"
         " what the catalog does not prove is copied again. `headwater check --sql` prints the script for a superuser"
     )
-
-
-def trigger_script(config: Config) -> str:
-    """What a superuser runs in the source database to have schema changes reported."""
-    with closing(connect(config.source, application_name="headwater check")) as connection:
-        statements = ddl.install_sql(connection.info.server_version)
-        database, role = connection.info.dbname, sql.Identifier(connection.info.user).as_string(connection)
-    if config.state is None:  # then the schema also holds our own tables
-        statements.append(f"GRANT USAGE, CREATE ON SCHEMA headwater TO {role}")
-    head = (
-        f"-- Event triggers that report schema changes to Headwater: run this in database {database} as a superuser.\n"
-    )
-    return head + "".join(f"{statement};\n" for statement in ("BEGIN", *statements, "COMMIT"))

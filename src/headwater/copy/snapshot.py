@@ -27,7 +27,7 @@ class Exported:
 
 
 @contextmanager
-def exported_snapshot(url: str, tell_after: float = 5.0) -> Iterator[Exported]:
+def exported_snapshot(url: str, report_after: float = 5.0) -> Iterator[Exported]:
     """Export a snapshot; it can be imported while the block runs.
 
     The server first waits for transactions that are running; which, is logged after some seconds.
@@ -35,20 +35,20 @@ def exported_snapshot(url: str, tell_after: float = 5.0) -> Iterator[Exported]:
     with closing(Replication(url, "headwater export")) as connection:
         option = "(SNAPSHOT 'export')" if connection.server_version >= 15 else "EXPORT_SNAPSHOT"
         name = f"headwater_copy_{uuid.uuid4().hex[:16]}"
-        waits = _Waits(url, tell_after)
-        row = connection.query(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {option}", waits.tell)
+        waits = _Waits(url, report_after)
+        row = connection.query(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {option}", waits.report)
         # The connection must not run another command: that would end the snapshot. Closing it drops the slot.
         yield Exported(Lsn.parse(row[1]), row[2])
 
 
 class _Waits:
-    """Tells, every few seconds, whom the export waits for."""
+    """Logs, less and less often, which transactions the export waits for."""
 
-    def __init__(self, url: str, tell_after: float) -> None:
+    def __init__(self, url: str, report_after: float) -> None:
         self._url = url
-        self._next = tell_after
+        self._next = report_after
 
-    def tell(self, waited: float) -> None:
+    def report(self, waited: float) -> None:
         if waited < self._next:
             return
         self._next = waited * 2
@@ -59,8 +59,9 @@ class _Waits:
                     " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 5"
                 ).fetchall()
         except HeadwaterError:
-            return  # the export itself will tell
-        running = ", ".join(f"pid {pid} ({application!r}, running for {age})" for pid, age, application in rows)
-        _logger.warning(
-            "the first copy waits since %.0f s for running transactions: %s", waited, running or "none left"
+            return  # the export itself will say so
+        running = ", ".join(
+            f"PostgreSQL pid {pid} ({application!r}, running for {age})" for pid, age, application in rows
         )
+        hidden = "of other roles, which only pg_read_all_stats may see"
+        _logger.warning("the first copy has waited %.0f s for transactions to end: %s", waited, running or hidden)

@@ -27,7 +27,7 @@ from headwater.flow.mirroring import Mirroring, fail
 from headwater.flow.names import free_names, settle_names
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import misfits_of, rows_of
-from headwater.source.database import object_name
+from headwater.source.naming import object_name
 from headwater.source.relations import described, row_filter
 from headwater.source.replaced import table_names
 from headwater.spark import collected, on_tasks, surviving

@@ -1,4 +1,4 @@
-"""One way to open a PostgreSQL connection: bounded in time, LSNs as `Lsn`, failures as our errors, no password told."""
+"""One way to open a PostgreSQL connection: bounded in time, LSNs as `Lsn`, errors as ours, no password shown."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def connect(url: str, *, application_name: str = "headwater", options: str = "",
 
 
 def refused(url: str, text: str) -> HeadwaterError:
-    """The error for a connection that could not be opened, told from libpq's words."""
+    """The error for a connection that could not be opened, chosen by libpq's message."""
     reason = " ".join(text.split())
     if _CONFIG_FAULT.search(reason):
         return ConfigError(

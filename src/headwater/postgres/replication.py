@@ -23,7 +23,7 @@ XLOG_DATA = ord("w")
 KEEPALIVE = ord("k")
 _UNDEFINED = "42704"
 _NO_PUBLICATION = (
-    "start `headwater run` again, which makes a publication that is missing; if this is told again, changes were made"
+    "start `headwater run` again, which makes a publication that is missing; if it says so again, changes were made"
     " while there was none, and this server cannot read on: `headwater group drop` the group, then `headwater run`"
     " copies its tables anew"
 )

@@ -6,136 +6,64 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from difflib import get_close_matches
-from typing import Any
 
 import psycopg
 
 from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, TableError
-from headwater.postgres.connect import Connection, connect, server_name, translated
-from headwater.source.checktable import TableWish, table_problems, uncarried
-from headwater.source.database import (
-    Identity,
-    Slot,
-    Source,
-    check_slot,
-    object_name,
-    publication_tables,
-    slot_gone,
-    slot_of,
-    strange_slot,
-    strange_source,
-)
-from headwater.source.publications import places
-from headwater.source.replaced import Resolved, refusal, resolved
+from headwater.postgres.connect import Connection, connect, translated
+from headwater.source.alterations import Member, alterations
+from headwater.source.checkserver import NO_ENCODING, server_problems
+from headwater.source.checktable import TableWish, identity_problems, table_problems
+from headwater.source.generated import not_sent
+from headwater.source.naming import object_name
+from headwater.source.publishing import forbidden, owner_of
+from headwater.source.relations import described
+from headwater.source.replaced import Resolved, refusal, resolved, sent_columns
+from headwater.source.server import SourceIdentity, identify
+from headwater.source.slots import Slot, check_slot, foreign_slot, other_source, slot_gone, slot_of
 from headwater.state import GroupRow
 
 __all__ = ["problems"]
 
 logger = logging.getLogger(__name__)
 
-_OLDEST = 14
-_NO_ENCODING = "SQL_ASCII"
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a composite type"}
 
 
 def problems(
     url: str, groups: Mapping[str, Iterable[TableWish]], known: Callable[[], Mapping[str, GroupRow]] = dict
 ) -> list[HeadwaterError]:
-    """All problems of a source with these groups' tables. `known` tells what the state has of the groups."""
+    """All problems of a source with these groups' tables. `known` reads what the state has of the groups."""
     try:
         with closing(connect(url, application_name="headwater check")) as connection, translated(url):
             # Slots before what is known of them: a capture that runs meanwhile notes a position, then moves its slot.
             slots = {group: slot_of(connection, object_name(group)) for group in groups}
             rows = known()
-            return [*_server(connection, url, groups), *_tables(connection, groups), *_slots(url, slots, rows)]
+            return [
+                *server_problems(connection, url, groups),
+                *_tables(connection, groups),
+                *_slots(connection, slots, rows),
+            ]
     except HeadwaterError as exc:
         return [exc]
 
 
-def _server(connection: Connection, url: str, groups: Iterable[str]) -> Iterator[HeadwaterError]:
-    where = server_name(url)
-    _tell_encoding(connection, where)
-    version = connection.info.server_version // 10000
-    if version < _OLDEST:
-        yield OperatorMustAct(f"{where} is PostgreSQL {version}", hint=f"upgrade it to {_OLDEST} or newer")
-    level, slots, senders, recovery = _row(
-        connection,
-        "SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int,"
-        " current_setting('max_wal_senders')::int, pg_is_in_recovery()",
-    )
-    if recovery:
-        yield OperatorMustAct(
-            f"{where} is a standby, which cannot hold our state", hint="point `source` at the primary"
-        )
-    if level != "logical":
-        yield OperatorMustAct(
-            f"{where} has wal_level {level!r}, not 'logical'",
-            hint="ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
-        )
-    names = [object_name(group) for group in groups]
-    user, replication, create = _row(
-        connection,
-        "SELECT rolname::text, rolreplication OR rolsuper, has_database_privilege(current_database(), 'CREATE')"
-        " OR (SELECT count(*) FROM pg_publication WHERE pubname = ANY(%s)) = %s"
-        " FROM pg_roles WHERE rolname = current_user",
-        (names, len(names)),
-    )
-    if not replication:
-        yield OperatorMustAct(f"role {user!r} may not replicate", hint=f'ALTER ROLE "{user}" REPLICATION')
-    if not create:
-        yield OperatorMustAct(
-            f"role {user!r} may not create a publication in {where}",
-            hint=f'GRANT CREATE ON DATABASE "{connection.info.dbname}" TO "{user}"',
-        )
-    used, ours, sending = _row(
-        connection,
-        "SELECT count(*), count(*) FILTER (WHERE slot_name = ANY(%s)),"
-        " (SELECT count(*) FROM pg_stat_replication WHERE application_name NOT LIKE 'headwater capture %%')"
-        " FROM pg_replication_slots",
-        (names,),
-    )
-    missing = len(names) - ours + 1  # and for a while one more: that of a first copy, or of `verify`
-    if used + missing > slots:
-        yield OperatorMustAct(
-            f"{where} has {slots - used} free replication slots, {missing} are needed (max_replication_slots {slots})",
-            hint="raise max_replication_slots and restart the server, or drop a slot nobody uses",
-        )
-    if sending + len(names) + 1 > senders:
-        yield OperatorMustAct(
-            f"{where} has {senders - sending} free WAL senders, {len(names) + 1} are needed"
-            f" (max_wal_senders {senders})",
-            hint="raise max_wal_senders and restart the server",
-        )
-
-
-def _tell_encoding(connection: Connection, where: str) -> None:
-    encoding = connection.info.parameter_status("server_encoding")
-    if encoding == _NO_ENCODING:
-        logger.warning(
-            "%s has the encoding SQL_ASCII, which is none: its text is read as UTF-8, and a value that is not becomes"
-            " NULL in the lake and is kept in quarantine",
-            where,
-        )
-    elif encoding != "UTF8":
-        logger.info(
-            "%s has the encoding %s: the server converts its text to UTF-8; a character that it cannot convert would"
-            " stop capture",
-            *(where, encoding),
-        )
-
-
 def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -> Iterator[HeadwaterError]:
     for group, tables in groups.items():
-        found = resolved(connection, list(tables))
-        for each in found:
+        publication, members = object_name(group), dict[int, Member]()
+        found = list[HeadwaterError]()
+        for each in resolved(connection, list(tables)):
             if each.fate == "missing":
-                yield _other_kind(connection, each.wish.table) or _missing(connection, each.wish.table)
+                found.append(_other_kind(connection, each.wish.table) or _missing(connection, each.wish.table))
             elif each.fate == "found":
-                yield from _table(connection, each)
+                found += _table(connection, each)
             else:
-                logger.warning("%s", _own_matter(connection, each))
-        yield from _publication(connection, object_name(group), {each.oid: each.name for each in found if each.oid})
+                logger.warning("%s", _own_matter(connection, publication, each))
+            members |= _published(connection, publication, each)
+        yield from found
+        if not any(isinstance(each, ConfigError) for each in found):  # else it is not clear what is wanted
+            yield from _publication(connection, publication, members)
 
 
 def _table(connection: Connection, one: Resolved) -> Iterator[HeadwaterError]:
@@ -143,19 +71,22 @@ def _table(connection: Connection, one: Resolved) -> Iterator[HeadwaterError]:
         yield from names
         return
     yield from table_problems(connection, one.wish, one.oid)
-    _warn_of_uncarried(one.wish, uncarried(connection, one.wish, one.oid))
+    if one.wish.columns is None:
+        _warn_of_generated(
+            one, [name for name in not_sent(connection, [one.oid]).get(one.oid, ()) if name not in one.wish.exclude]
+        )
 
 
-def _warn_of_uncarried(wish: TableWish, names: Collection[str]) -> None:
-    if names and wish.columns is None:
+def _warn_of_generated(one: Resolved, names: Collection[str]) -> None:
+    if names:
         logger.warning(
-            "table %s: its generated columns are not carried, as PostgreSQL does not send them: %s",
-            wish.table,
+            "table %s: its generated columns are not mirrored, because PostgreSQL does not send them: %s",
+            one.wish.table,
             ", ".join(names),
         )
 
 
-def _own_matter(connection: Connection, one: Resolved) -> HeadwaterError:
+def _own_matter(connection: Connection, publication: str, one: Resolved) -> HeadwaterError:
     """What became of a mirrored table, which keeps no other from running."""
     name = str(one.wish.table)
     if one.fate == "dropped":
@@ -165,7 +96,19 @@ def _own_matter(connection: Connection, one: Resolved) -> HeadwaterError:
     replacing = TableError(
         f"table {name!r} is another table now", hint="`run` copies it in place of the old mirror (`replaced: copy`)"
     )
-    return refusal(connection, one) or replacing
+    return refusal(connection, publication, one) or replacing
+
+
+def _published(connection: Connection, publication: str, one: Resolved) -> dict[int, Member]:
+    """The table that the publication should list for an entry of the config, by OID, if there is one."""
+    oid, name = one.oid, one.name
+    if one.fate == "replaced" and refusal(connection, publication, one) is not None:
+        oid, name = (one.before or 0, one.left) if one.left else (0, name)  # the mirrored one stays, if it is there
+    if not oid or any(identity_problems(connection, one.wish, described(connection, oid, None))):
+        return {}  # published without a replica identity, its rows could not be updated any more
+    with suppress(ConfigError):  # reported with the table
+        return {oid: Member(name, sent_columns(connection, one.wish, oid))}
+    return {}
 
 
 def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | None:
@@ -181,7 +124,7 @@ def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | No
 
 def _unreadable(connection: Connection, table: TableName, oid: int) -> list[HeadwaterError]:
     """Names of columns that are not UTF-8, which a SQL_ASCII database may have, and a lake may not."""
-    if connection.info.parameter_status("server_encoding") != _NO_ENCODING:
+    if connection.info.parameter_status("server_encoding") != NO_ENCODING:
         return []
     names = connection.execute(
         "SELECT convert_to(attname::text, 'SQL_ASCII') FROM pg_attribute"
@@ -198,23 +141,24 @@ def _unreadable(connection: Connection, table: TableName, oid: int) -> list[Head
     ]
 
 
-def _slots(url: str, slots: Mapping[str, Slot | None], known: Mapping[str, GroupRow]) -> Iterator[HeadwaterError]:
-    with Source(url) as source:
-        identity = source.identify()
+def _slots(
+    connection: Connection, slots: Mapping[str, Slot | None], known: Mapping[str, GroupRow]
+) -> Iterator[HeadwaterError]:
+    identity = identify(connection)
     for group, slot in slots.items():
         yield from _slot(identity, group, slot, known.get(group))
 
 
-def _slot(identity: Identity, group: str, slot: Slot | None, row: GroupRow | None) -> Iterator[HeadwaterError]:
+def _slot(identity: SourceIdentity, group: str, slot: Slot | None, row: GroupRow | None) -> Iterator[HeadwaterError]:
     if row is not None and row.source_id != identity.source_id:
-        yield strange_source(row, identity)
+        yield other_source(row, identity)
         return
     if slot is None:
         if row is not None and row.captured_lsn is not None:
             yield slot_gone(row)
         return
     if row is None or not row.slot_requested:
-        yield strange_slot(slot.name, group)
+        yield foreign_slot(slot.name, group)
         return
     try:
         check_slot(slot, identity.database, row.captured_lsn)
@@ -222,18 +166,19 @@ def _slot(identity: Identity, group: str, slot: Slot | None, row: GroupRow | Non
         yield exc
 
 
-def _publication(connection: Connection, name: str, wanted: Mapping[int, TableName]) -> Iterator[HeadwaterError]:
-    published, sent = publication_tables(connection, name), places(connection, name)
-    if published is None or sent.keys() == wanted.keys():
+def _publication(connection: Connection, name: str, wanted: Mapping[int, Member]) -> Iterator[HeadwaterError]:
+    """What another role must alter. What ours may alter, `run` does."""
+    try:
+        found = alterations(connection, name, wanted)
+    except OperatorMustAct as exc:
+        yield exc
         return
-    (mine,) = _row(connection, "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s", (name,))
-    if not mine:
-        names = dict(wanted) | {oid: each.table for oid, each in published.items()}
-        lacking = ", ".join(sorted(str(names[oid]) for oid in sent.keys() ^ wanted.keys()))
-        yield OperatorMustAct(
-            f"publication {name!r} belongs to another role and differs from the config in: {lacking}",
-            hint=f"ALTER PUBLICATION {name} OWNER TO the role of the source URL",
-        )
+    yield from forbidden(connection, name, found)
+    for each in found:
+        if not each.needed and owner_of(connection, name)[1] is False:
+            logger.warning(
+                "publication %s %s, which is read for nothing; its owner may run: %s", name, each.problem, each.script
+            )
 
 
 def _missing(connection: Connection, table: TableName) -> HeadwaterError:
@@ -248,9 +193,3 @@ def _missing(connection: Connection, table: TableName) -> HeadwaterError:
     close = sorted(str(each) for each in names if each.name in similar)
     hint = f"did you mean {' or '.join(close)}?" if close else "create it, or correct its name in the config"
     return ConfigError(f"there is no table {str(table)!r} in the source", hint=hint)
-
-
-def _row(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> tuple[Any, ...]:
-    row = connection.execute(sql, parameters).fetchone()
-    assert row is not None
-    return tuple(row)

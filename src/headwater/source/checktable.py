@@ -13,11 +13,10 @@ from headwater.ducklake.evolution import RESERVED
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.lake import history
 from headwater.postgres.connect import Connection
-from headwater.source.database import GENERATED_SINCE
 from headwater.source.relations import LISTS_SINCE, described
 from headwater.values.types import lake_type
 
-__all__ = ["TableWish", "table_problems", "uncarried"]
+__all__ = ["TableWish", "access_problems", "identity_problems", "table_problems"]
 
 # Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
 # two are columns of its files. Any other name works.
@@ -49,45 +48,31 @@ class TableWish:
 
 def table_problems(connection: Connection, wish: TableWish, oid: int) -> Iterator[HeadwaterError]:
     """All problems of a table that is there."""
-    row = connection.execute(
-        "SELECT relpersistence::text, pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", (oid,)
-    ).fetchone()
+    row = connection.execute("SELECT relpersistence::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()
     if row is None:
         return  # dropped this very moment
-    persistence, owned = row
     relation = described(connection, oid, None)
     table = relation.table
-    if persistence != "p":
+    if row != ("p",):
         yield ConfigError(
             f"table {str(table)!r} is unlogged or temporary: the WAL has nothing of it",
             hint=f"ALTER TABLE {table} SET LOGGED",
         )
-    yield from _unreadable(connection, oid)
-    if not owned:
-        yield OperatorMustAct(
-            f"table {str(table)!r} belongs to another role, so it cannot be added to our publication",
-            hint=f"make the role of the source URL a member of the owner of {table}",
-        )
+    yield from access_problems(connection, oid)
     yield from _hidden(connection, relation)
-    if not wish.append_only:
-        yield from _identity(connection, relation)
-        yield from _partitions(connection, relation)
+    yield from identity_problems(connection, wish, relation)
     yield from _columns(connection, wish, relation)
 
 
-def uncarried(connection: Connection, wish: TableWish, oid: int) -> list[str]:
-    """Generated columns that the table has, and that its mirror will not."""
-    rows = connection.execute(
-        "SELECT attname::text, attgenerated::text FROM pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
-        " AND NOT attisdropped ORDER BY attnum",
-        (oid,),
-    )
-    sent = connection.info.server_version >= GENERATED_SINCE
-    return [name for name, kind in rows if name not in wish.exclude and not (kind == "s" and sent)]
+def identity_problems(connection: Connection, wish: TableWish, relation: Relation) -> Iterator[HeadwaterError]:
+    """Why PostgreSQL would refuse, or not send in full, updates and deletes of a table once it is published."""
+    if not wish.append_only:
+        yield from _identity(connection, relation)
+        yield from _partitions(connection, relation)
 
 
-def _unreadable(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
-    """Of a partitioned table the leaves are read, so they must be readable too."""
+def access_problems(connection: Connection, oid: int) -> Iterator[HeadwaterError]:
+    """The privileges that our role lacks. Of a partitioned table the leaves are read, so they must be readable too."""
     rows = connection.execute(
         "SELECT current_user::text, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),"
         " n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -228,7 +213,7 @@ def _names(wish: TableWish, table: TableName, carried: list[Column]) -> Iterator
     for lower, names in alike.items():
         if len(names) > 1:
             yield ConfigError(
-                f"table {str(table)!r}: a lake does not tell the columns {' and '.join(map(repr, names))} apart",
+                f"table {str(table)!r}: a lake takes the columns {' and '.join(map(repr, names))} for the same",
                 hint=f"rename one of them, or leave it out with `exclude: [{names[-1]}]`",
             )
         if lower in RESERVED or (wish.mode == "history" and lower in _HISTORY):

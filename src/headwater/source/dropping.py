@@ -12,7 +12,10 @@ from psycopg import sql
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source import triggers as ddl
-from headwater.source.database import Source, publication_tables, slot_of
+from headwater.source.naming import quoted
+from headwater.source.publishing import owner_of
+from headwater.source.server import identify
+from headwater.source.slots import slot_of
 from headwater.state import GroupRow
 
 __all__ = ["drop_from_source"]
@@ -26,16 +29,18 @@ def drop_from_source(url: str, row: GroupRow, *, last: bool) -> Iterator[str]:
     With the `last` group of a source the event triggers go, too, if our role may drop them.
     Of a group that was captured from another database nothing is dropped: what has these names here is not its own.
     """
-    with Source(url) as source:
-        if source.identify().source_id != row.source_id:
-            return
     with closing(connect(url, application_name="headwater group drop")) as connection, translated(url):
+        if identify(connection).source_id != row.source_id:
+            return
         if row.slot_requested and slot_of(connection, row.slot) is not None:
             _drop_slot(connection, row.slot)
             yield f"slot {row.slot!r}"
-        if publication_tables(connection, row.publication) is not None:
+        owner, ours = owner_of(connection, row.publication)
+        if ours:
             connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(row.publication)))
             yield f"publication {row.publication!r}"
+        elif ours is False:
+            yield f"no publication, because its owner is {owner!r}, who may DROP PUBLICATION {quoted(row.publication)}"
         if last and ddl.installed(connection):
             yield _drop_triggers(connection)
 
@@ -58,6 +63,6 @@ def _drop_slot(connection: Connection, name: str) -> None:
             if time.monotonic() > deadline:
                 raise OperatorMustAct(
                     f"slot {name!r} is being read: {str(exc).strip()}",
-                    hint="stop its reader, or end its session with pg_terminate_backend(pid)",
+                    hint="stop its reader, or end its session: pg_terminate_backend with the PostgreSQL pid above",
                 ) from exc
         time.sleep(0.1)

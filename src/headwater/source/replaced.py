@@ -10,12 +10,15 @@ from typing import Literal
 import psycopg
 
 from headwater.change import TableName
-from headwater.errors import ConfigError, TableError
+from headwater.errors import ConfigError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection
+from headwater.source.alterations import Member, alterations
 from headwater.source.checktable import TableWish, table_problems
-from headwater.source.database import current_end, exchange, move_on, object_name
+from headwater.source.naming import object_name
 from headwater.source.publications import places
+from headwater.source.publishing import exchange, forbidden
 from headwater.source.relations import described
+from headwater.source.server import advance_wal, identify, wal_end
 from headwater.state import State, TableRow
 from headwater.state.succession import add_successor, dropped_error, note_dropped, reassign, take_over
 from headwater.state.transitions import Resumed, Stopped
@@ -133,7 +136,7 @@ def _agreed(one: Resolved, found: Sequence[Resolved], tables: Mapping[int, Table
     return one
 
 
-def refusal(connection: Connection, one: Resolved) -> TableError | None:
+def refusal(connection: Connection, publication: str, one: Resolved) -> TableError | None:
     """Why a table does not take the place of the one whose name it has; None: it does."""
     left = f"is called {str(one.left)!r} now" if one.left else "was dropped"
     what = f"table {str(one.wish.table)!r} is another table now: the one that is mirrored {left}"
@@ -144,8 +147,15 @@ def refusal(connection: Connection, one: Resolved) -> TableError | None:
             hint=f"{back}let the new one take the mirror's place with `replaced: copy`",
         )
     # Published, a table without a replica identity could not be updated any more.
-    problem = next(table_problems(connection, one.wish, one.oid), None)
+    problem = next(table_problems(connection, one.wish, one.oid), None) or _unpublished(connection, publication, one)
     return TableError(f"{what}; {problem.message}", hint=problem.hint) if problem else None
+
+
+def _unpublished(connection: Connection, publication: str, one: Resolved) -> OperatorMustAct | None:
+    """Why the publication does not send a table, and our role cannot have it do so."""
+    member = Member(one.name, sent_columns(connection, one.wish, one.oid))
+    found = alterations(connection, publication, {one.oid: member})
+    return next(iter(forbidden(connection, publication, found)), None)
 
 
 def stop(state: State, row: TableRow, error: TableError) -> None:
@@ -201,16 +211,13 @@ def _see_to(connection: Connection, state: State, row: TableRow, one: Resolved, 
 
 def _same_source(connection: Connection, state: State, group: str) -> bool:
     """OIDs mean nothing in another database."""
-    row = connection.execute(
-        "SELECT system_identifier || '/' || current_database() FROM pg_control_system()"
-    ).fetchone()
     known = state.group(group)
-    return row is not None and known is not None and row[0] == known.source_id
+    return known is not None and identify(connection).source_id == known.source_id
 
 
 def drop(connection: Connection, state: State, row: TableRow) -> None:
     """See to a table that the source no longer has; it is logged the first time."""
-    lsn = row.dropped_lsn or current_end(connection)
+    lsn = row.dropped_lsn or wal_end(connection)
     if row.dropped_lsn is None:
         _logger.error("table %s: %s", row.configured, dropped_error(row, lsn))
     if row.dropped_lsn is None or row.state in ("PENDING", "SNAPSHOT") or row.retry_at is not None:
@@ -218,18 +225,18 @@ def drop(connection: Connection, state: State, row: TableRow) -> None:
     if row.state in ("CATCHUP", "STREAMING") and not state.fences(row.group):
         # What is staged of it is delivered first, and soon.
         state.add_fence(row.group, lsn, _PATIENCE)
-        move_on(connection)
+        advance_wal(connection)
 
 
 def _replace(
     connection: Connection, state: State, row: TableRow, one: Resolved, first_look: Callable[[], None]
 ) -> None:
     """Publish the new table instead of the old one, then have it copied."""
-    error = refusal(connection, one)
+    publication = object_name(row.group)
+    error = refusal(connection, publication, one)
     if error is not None:
         stop(state, row, error)
         return
-    publication = object_name(row.group)
     try:
         columns = sent_columns(connection, one.wish, one.oid)
         exchange(connection, publication, row.oid, one.oid, columns)
@@ -242,4 +249,4 @@ def _replace(
     add_successor(state, row, one.oid, one.name)
     first_look()
     _logger.warning("table %s is another table now: it is copied in place of the old mirror", row.configured)
-    take_over(state, row, one.oid, current_end(connection), places(connection, publication).get(one.oid))
+    take_over(state, row, one.oid, wal_end(connection), places(connection, publication).get(one.oid))

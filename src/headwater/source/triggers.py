@@ -166,6 +166,11 @@ def install_sql(version: int) -> list[str]:
     return [
         "CREATE SCHEMA IF NOT EXISTS headwater",
         *(each.sql for each in _functions(version)),
+        # OR REPLACE keeps the owner, who could replace the function again: event triggers run it with their own rights.
+        *(
+            f"ALTER FUNCTION headwater.{each.name}({each.arguments}) OWNER TO CURRENT_USER"
+            for each in _functions(version)
+        ),
         revoked,
         *(statement for each in _TRIGGERS for statement in (f"DROP EVENT TRIGGER IF EXISTS {each.name}", each.sql)),
         # Also for sessions whose session_replication_role is replica.

@@ -142,7 +142,7 @@ MIGRATIONS = (
 def migrate(connection: Connection) -> None:
     """Bring the schema to the newest version; refuse one that is newer than this program knows."""
     with connection.transaction():
-        # CREATE SCHEMA IF NOT EXISTS is not safe against another process doing the same: the lock is.
+        # Without the lock another process might create the schema after we have seen that there is none.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
         have = _version(connection)
         check_version(have)
@@ -162,7 +162,8 @@ def check_version(have: int) -> None:
 
 def _version(connection: Connection) -> int:
     if connection.execute("SELECT to_regclass('headwater.migrations')").fetchone() == (None,):
-        connection.execute("CREATE SCHEMA IF NOT EXISTS headwater")
+        if connection.execute("SELECT to_regnamespace('headwater')").fetchone() == (None,):
+            connection.execute("CREATE SCHEMA headwater")  # IF NOT EXISTS needs the right to create one anyway
         connection.execute(
             "CREATE TABLE headwater.migrations"
             " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"

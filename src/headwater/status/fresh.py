@@ -6,7 +6,7 @@ from contextlib import closing
 
 from headwater.config import Config
 from headwater.errors import Unreachable
-from headwater.source.database import Source
+from headwater.source.server import wal_target
 from headwater.state import State
 from headwater.state.waiting import ask_for, running
 
@@ -15,8 +15,7 @@ __all__ = ["wait_until_fresh"]
 
 def wait_until_fresh(config: Config, patience: float) -> None:
     """Wait until every group has reached the present position of the source; Unreachable if that takes too long."""
-    with Source(config.source) as source:
-        now = source.current_lsn()
+    now = wal_target(config.source)
     with closing(State.connect(config.state_url)) as state:
         for group in config.groups:
             if not running(state, group):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError, Unreachable
+from headwater.source.generated import not_sent
 from headwater.state import GroupRow, State, TableRow
 from headwater.state.connection import SharedConnection
 from headwater.state.leftover import Leftover, leftovers
@@ -47,7 +48,7 @@ class TableStatus:
     resync: str | None  # why the table is to be copied again
     error: str | None
     retry_at: datetime | None
-    not_mirrored: list[str] = field(default_factory=list)  # generated columns that PostgreSQL does not send
+    not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +158,17 @@ def status(config: Config, source: State, state: State, oldest: Oldest) -> Statu
     try:
         view = source_view(source, [row.slot for row in rows.values() if row is not None])
         left, error = leftovers(source, state, config.groups), None
+        unsent = _unsent(source, state, config)
     except Unreachable as exc:
-        view, left, error = None, (), exc.message
-    asked = _Asked(state, view, oldest)
+        view, left, error, unsent = None, (), exc.message, {}
+    asked = _Asked(state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
     return Status(_text(view.lsn if view else None), error, groups, left)
+
+
+def _unsent(source: State, state: State, config: Config) -> dict[int, list[str]]:
+    with source.transaction() as connection:
+        return not_sent(connection, [row.oid for name in config.groups for row in state.tables(name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,7 @@ class _Asked:
     state: State
     view: SourceView | None  # None: the source is unreachable
     oldest: Oldest
+    unsent: Mapping[int, Sequence[str]]  # generated columns that PostgreSQL does not send, by table
 
     def group(self, name: str, lake: str, row: GroupRow | None) -> GroupStatus:
         if row is None:
@@ -207,7 +215,7 @@ class _Asked:
             capture=capture,
             delivery=delivery,
             error=row.error,
-            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE))) for each in tables),
+            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE)), self.unsent) for each in tables),
         )
 
 
@@ -236,8 +244,9 @@ def _part(process: Process | None, lag: Lag, error: str | None, *, supervised: b
     )
 
 
-def _table(row: TableRow, lake: str, lag: Lag) -> TableStatus:
+def _table(row: TableRow, lake: str, lag: Lag, unsent: Mapping[int, Sequence[str]]) -> TableStatus:
     lag = lag if _followed(row) else UNKNOWN
+    generated = unsent.get(row.oid, ()) if row.options.columns is None else ()
     return TableStatus(
         group=row.group,
         table=str(row.source),
@@ -256,6 +265,7 @@ def _table(row: TableRow, lake: str, lag: Lag) -> TableStatus:
         mode=row.options.mode,
         quarantined=row.quarantined,
         resync=row.resync,
+        not_mirrored=tuple(name for name in generated if name not in row.options.exclude),
         error=row.error,
         retry_at=row.retry_at,
     )

@@ -14,10 +14,11 @@ from headwater.config import Config, Group, Table
 from headwater.errors import ConfigError, TableError
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source.checktable import TableWish
-from headwater.source.database import Source, current_end, object_name
+from headwater.source.naming import object_name
 from headwater.source.publications import ALTERED, places
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, drop, refusal, resolved, sent_columns, stop
+from headwater.source.server import identify, wal_end
 from headwater.state import Configured, State, TableOptions, TableRow
 from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.state.transitions import Paused, Resumed
@@ -45,15 +46,15 @@ class _Found:
 def make_ready(config: Config, state: State) -> None:
     """Make groups, publications, slots and the list of tables what the config says."""
     for name, group in config.groups.items():
-        with Source(config.source) as source:  # first: OIDs mean nothing in another database
-            state.ensure_group(name, source.identify().source_id, object_name(name), object_name(name))
         with closing(connect(config.source)) as connection, translated(config.source):
+            # First: OIDs mean nothing in another database.
+            state.ensure_group(name, identify(connection).source_id, object_name(name), object_name(name))
             found = list(_find(connection, state, name, group))
             there = [each for each in found if each.there]
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
             _refuse_another_mode(each)
-            # Before the publication sends more: after a crash between, nobody would know that it was asked for.
+            # Before the publication sends more: after a crash in between, this could not be seen any more.
             for reason in reasons.get(each.oid, ()):
                 logger.warning("table %s will be copied again: %s", each.name, reason)
                 state.request_resync(name, each.oid, reason)
@@ -124,7 +125,7 @@ def _find(connection: Connection, state: State, name: str, group: Group) -> Iter
         elif one.fate == "dropped" and before is not None:
             drop(connection, state, before)
             yield _Found(entry, before.oid, before.source, None, before, None, there=False)
-        elif one.fate == "replaced" and before is not None and (error := refusal(connection, one)) is not None:
+        elif one.fate == "replaced" and before is not None and (error := _refusal(connection, name, one)) is not None:
             columns = sent_columns(connection, one.wish, before.oid) if one.left else None
             mark = marks.get(before.oid)
             yield _Found(entry, before.oid, one.left or before.source, columns, before, mark, bool(one.left), error)
@@ -140,10 +141,14 @@ def _find(connection: Connection, state: State, name: str, group: Group) -> Iter
             yield _Found(entry, one.oid, one.name, columns, row, marks.get(one.oid))
 
 
+def _refusal(connection: Connection, group: str, one: Resolved) -> TableError | None:
+    return refusal(connection, object_name(group), one)
+
+
 def _succeed(connection: Connection, state: State, before: TableRow, one: Resolved) -> None:
     logger.warning("table %s is another table now: it is copied in place of the old mirror", one.wish.table)
     add_successor(state, before, one.oid, one.name)
-    take_over(state, before, one.oid, current_end(connection), None)
+    take_over(state, before, one.oid, wal_end(connection), None)
 
 
 def _reasons(connection: Connection, publication: str, found: _Found) -> Iterator[str]:

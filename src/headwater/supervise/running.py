@@ -15,7 +15,7 @@ from headwater import flow
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
-from headwater.source.database import Source
+from headwater.source.server import wal_target
 from headwater.state import State, TableRow
 from headwater.state.processes import announced
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
@@ -107,8 +107,7 @@ def _failure(row: TableRow) -> CheckFailed:
 
 def _caught_up(config: Config, state: State) -> Callable[[], bool]:
     """Ask for everything committed by now; the answer is whether it is there."""
-    with Source(config.source) as source:
-        target = source.current_lsn()
+    target = wal_target(config.source)
     fences = {name: state.add_fence(name, target, FENCE_TTL) for name in config.groups}
     logger.info("running until everything committed by %s is delivered", target)
 

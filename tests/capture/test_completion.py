@@ -23,8 +23,8 @@ from headwater.capture.evolution import following
 from headwater.change import BaseType, Column, Relation, TableName
 from headwater.errors import ConfigError
 from headwater.postgres.connect import Connection, connect
-from headwater.source.database import oid_of
 from headwater.source.relations import described, described_all, row_filter
+from headwater.source.server import oid_of
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from headwater.values.decode import decode
 from headwater.values.types import lake_type
@@ -61,7 +61,7 @@ def shape(source: Connection, table: str, publication: str | None) -> Relation:
     return described(source, oid_of(source, TableName("public", table)) or 0, publication)
 
 
-def told(relation: Relation) -> Relation:
+def as_message(relation: Relation) -> Relation:
     """As a Relation message tells it: FULL flags every column, NOTHING none."""
     flag = {"f": True, "n": False}.get(relation.identity)
     columns = (
@@ -151,7 +151,7 @@ def test_the_default_of_an_added_column_is_known_as_postgresql_prints_it(
     assert source.execute("SHOW TimeZone").fetchone() == ("Asia/Tokyo",)  # the caller's session is as it was
 
 
-def test_numbers_skip_dropped_columns_and_not_null_is_told(source: Connection) -> None:
+def test_numbers_skip_dropped_columns_and_not_null_is_known(source: Connection) -> None:
     run(source, "CREATE TABLE t (gone int, id int PRIMARY KEY, n int NOT NULL, o int)", "ALTER TABLE t DROP gone")
     relation = shape(source, "t", None)
     assert [(each.name, each.attnum, each.nullable) for each in relation.columns] == [
@@ -206,7 +206,7 @@ def test_only_the_columns_that_the_publication_sends_are_described(source: Conne
     assert set(described_all(source, [relation.oid, other, 1], "p")) == {relation.oid, other}
 
 
-def test_stored_generated_columns_are_told_where_the_server_sends_them(source: Connection) -> None:
+def test_stored_generated_columns_are_described_where_the_server_sends_them(source: Connection) -> None:
     run(source, "CREATE TABLE t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)")
     new = source.info.server_version >= 180000
     sends: dict[str | None, bool] = {None: new}
@@ -254,7 +254,7 @@ def test_a_message_is_completed_to_what_the_catalog_describes(source: Connection
     for identity in ("DEFAULT", "FULL", "NOTHING"):
         run(source, f"ALTER TABLE t REPLICA IDENTITY {identity}")
         relation = shape(source, "t", None)
-        assert complete(source, told(relation), relation, None) == relation
+        assert complete(source, as_message(relation), relation, None) == relation
 
 
 CHANGES = {
@@ -278,13 +278,13 @@ def test_a_message_older_than_the_catalog_is_placed_by_proof_or_not_at_all(sourc
     run(source, "CREATE TABLE t (id int PRIMARY KEY, x int, z int)")
     before = shape(source, "t", None)
     run(source, *statements)
-    late = complete(source, told(before), before, None)
+    late = complete(source, as_message(before), before, None)
     if numbers is None:  # it is copied again, and nothing is written by this version
         assert late.generation == before.generation + 1
         assert late.reason
         return
     assert [each.attnum for each in late.columns] == numbers
-    assert told(late) == told(before)
+    assert as_message(late) == as_message(before)
     assert all(each.base for each in late.columns)
     assert late.facts == before.facts  # what is newer than the message is none of its business
 
@@ -314,10 +314,10 @@ def test_a_column_whose_older_rows_may_hold_values_unseen_is_volatile(
     before = shape(source, "t", None)
     run(source, *statements)
     present = shape(source, "t", None)
-    late = complete(source, told(present), before, None)
+    late = complete(source, as_message(present), before, None)
     assert [(each.name, each.missing, each.volatile) for each in late.columns[1:]] == [("x", missing, volatile)]
     run(source, "ALTER TABLE t ADD COLUMN y int", "VACUUM FULL t")
-    later = complete(source, told(present), late, None)
+    later = complete(source, as_message(present), late, None)
     assert later.columns == late.columns  # what it showed then, it shows for ever
 
 
@@ -325,7 +325,7 @@ def test_a_column_that_is_gone_may_have_shown_anything_in_older_rows(source: Con
     run(source, "CREATE TABLE t (id int PRIMARY KEY)")
     before = shape(source, "t", None)
     run(source, "ALTER TABLE t ADD COLUMN x int DEFAULT 4")
-    between = told(shape(source, "t", None))
+    between = as_message(shape(source, "t", None))
     run(source, "ALTER TABLE t DROP x")
     late = complete(source, between, before, None)
     assert [(each.attnum, each.volatile) for each in late.columns] == [(1, False), (2, True)]
@@ -422,14 +422,14 @@ def test_the_key_under_full_counts_only_if_it_is_the_same_before_and_now(source:
     run(source, "CREATE TABLE t (id int PRIMARY KEY, x int)", "ALTER TABLE t REPLICA IDENTITY FULL")
     before = shape(source, "t", None)
     run(source, "ALTER TABLE t RENAME x TO y")
-    assert complete(source, told(before), before, None).key == (0,)
+    assert complete(source, as_message(before), before, None).key == (0,)
     run(source, "ALTER TABLE t DROP CONSTRAINT t_pkey")
-    assert complete(source, told(before), before, None).key == ()  # which is never wrong
+    assert complete(source, as_message(before), before, None).key == ()  # which is never wrong
     present = shape(source, "t", None)
     assert present.key == ()
-    assert complete(source, told(present), before, None).key == ()
+    assert complete(source, as_message(present), before, None).key == ()
     run(source, "ALTER TABLE t ADD PRIMARY KEY (id)")  # there may have been rows with one id between
-    assert complete(source, told(before), before, None).key == ()
+    assert complete(source, as_message(before), before, None).key == ()
 
 
 def test_what_the_stream_tells_is_completed_to_what_the_catalog_describes(group: Group) -> None:
@@ -443,7 +443,7 @@ def test_what_the_stream_tells_is_completed_to_what_the_catalog_describes(group:
     (streamed,) = group.log.relations(ids).values()
     with closing(connect(group.url)) as source:
         present = described(source, streamed.oid, "headwater_shop")
-        assert told(streamed) == replace(told(present), id=streamed.id)
+        assert as_message(streamed) == replace(as_message(present), id=streamed.id)
         assert streamed == replace(present, id=streamed.id)
 
 

@@ -9,8 +9,8 @@ from itertools import count
 
 from headwater import failpoints
 from headwater.capture import pgoutput
-from headwater.capture.buffer import Arrived, Buffer, Telling
-from headwater.capture.streams import Dropped, Streamed, Streams, cut
+from headwater.capture.buffer import Arrived, Buffer, RelationMessage
+from headwater.capture.inprogress import RolledBack, StreamedTransaction, TransactionsInProgress, living_rows
 from headwater.capture.writer import Order, Writer
 from headwater.change import Lsn, Relation
 from headwater.postgres.replication import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
@@ -23,7 +23,7 @@ _ROLL_SECONDS = 0.25
 _STATUS_SECONDS = 10.0  # feedback at least this often: the server's patience is a minute by default
 _IDLE_SECONDS = 10.0  # an idle position is recorded this often, not oftener: recording it makes WAL itself
 _IDLE_BYTES = 8 << 20  # ... or when it has moved this far
-_ASK_SECONDS = 0.2  # how often to ask the server for its position while somebody waits for it
+_ASK_SECONDS = 0.2  # how often to ask the server for its position while a fence waits for it
 # The walsender sends each change by itself. Woken for each, we would spend more on waking than on reading: after a
 # small gulp we let some gather, for less time than it takes to fill the socket's buffer (about 230 small changes).
 _GULP = 8192  # bytes
@@ -41,18 +41,18 @@ class Stream:
         self._writer = writer
         self._roll_bytes = roll_bytes
         self._buffer = Buffer(position=writer.captured)
-        self._streams = Streams()
-        self._tellings = count()
+        self._streams = TransactionsInProgress()
+        self._relation_numbers = count()
         self._handed = writer.captured  # the position after what the writer was given
         self._confirmed = writer.captured
         self._unstaged_since: float | None = None
-        self._recorded = self._told = self._asked = time.monotonic()
+        self._recorded = self._fed_back = self._asked = time.monotonic()
         self._pressed = False  # the server asked for an answer: it may be waiting for us to shut down
 
     def run(self, stop: threading.Event) -> None:
         """Read until `stop`; then everything that was read whole is registered and confirmed."""
         with self._connection.translated():
-            self._tell(reply=True)
+            self._feed_back(reply=True)
             while not stop.is_set():
                 received = self._receive()
                 if not received:
@@ -118,7 +118,7 @@ class Stream:
             case pgoutput.Commit() as commit:
                 self._changed(self._buffer.commit(commit))
             case Relation() as relation:
-                self._buffer.relation(Telling(next(self._tellings), relation))
+                self._buffer.relation(RelationMessage(next(self._relation_numbers), relation))
             case pgoutput.Truncate(oids=oids):
                 self._buffer.truncate(message, oids)
             case pgoutput.StreamStart() as start if self._buffer.open is None:
@@ -128,7 +128,7 @@ class Stream:
             case pgoutput.StreamAbort() as abort:
                 gone = self._streams.abort(abort)
                 if gone is not None and gone.handed:
-                    self._put(Dropped(gone.xid))
+                    self._put(RolledBack(gone.xid))
             case pgoutput.Emitted() as emitted:
                 self._emitted(emitted, self._buffer)
             case pgoutput.Ignored():
@@ -136,13 +136,13 @@ class Stream:
             case other:
                 raise pgoutput.ProtocolError(f"out of place in the stream: {other!r}")
 
-    def _inside(self, message: bytes, streamed: Streamed) -> None:
+    def _inside(self, message: bytes, streamed: StreamedTransaction) -> None:
         """A message of a stream block that is not a row."""
         match pgoutput.decode_streamed(message):
             case pgoutput.StreamStop():
                 self._streams.stop()
             case Relation() as relation:
-                streamed.relation(Telling(next(self._tellings), relation))
+                streamed.relation(RelationMessage(next(self._relation_numbers), relation))
             case pgoutput.Truncate(oids=oids):
                 streamed.truncate(message, oids)
             case pgoutput.Emitted() as emitted:
@@ -153,7 +153,7 @@ class Stream:
                 raise pgoutput.ProtocolError(f"out of place in a block of transaction {streamed.xid}: {other!r}")
 
     def _emitted(self, emitted: pgoutput.Emitted, arrived: Arrived) -> None:
-        """Of all that anybody puts into the WAL, what our event triggers report."""
+        """Of all messages in the WAL, those of our event triggers."""
         if emitted.transactional and emitted.prefix == PREFIX and emitted.content.startswith(b"{"):
             arrived.define(emitted.content)
 
@@ -161,11 +161,11 @@ class Stream:
         """What fits into memory goes with the others; what does not is registered by itself, after those before it."""
         streamed = self._streams.commit(commit)
         if not streamed.handed:
-            self._changed(self._buffer.adopt(commit, cut(streamed.take()).rows, streamed.told))
+            self._changed(self._buffer.adopt(commit, living_rows(streamed.take()).rows, streamed.relations))
             return
         if self._unstaged_since is not None:
             self._roll()
-        self._buffer.pass_by(commit, streamed.told)
+        self._buffer.pass_by(commit, streamed.relations)
         self._put(streamed.take())
         self._put(streamed.ended(commit))
         self._handed, self._recorded = self._buffer.position, time.monotonic()
@@ -180,7 +180,7 @@ class Stream:
         self._buffer.reach(Lsn(position))
         if wants_reply:
             self._pressed = True
-            self._tell()
+            self._feed_back()
 
     def _tend(self) -> None:
         """What the clock asks for: rolling, recording an idle position, feedback."""
@@ -192,10 +192,10 @@ class Stream:
                 self._roll()
         elif self._buffer.open is None and self._idle_position_due(now):
             self._roll()
-        if self._writer.captured != self._confirmed or now - self._told >= _STATUS_SECONDS:
-            self._tell(reply=now - self._told >= _STATUS_SECONDS)
+        if self._writer.captured != self._confirmed or now - self._fed_back >= _STATUS_SECONDS:
+            self._feed_back(reply=now - self._fed_back >= _STATUS_SECONDS)
         elif self._writer.wanted > self._buffer.position and now - self._asked >= _ASK_SECONDS:
-            self._tell(reply=True)
+            self._feed_back(reply=True)
 
     def _idle_position_due(self, now: float) -> bool:
         position, handed = self._buffer.position, self._handed
@@ -231,15 +231,15 @@ class Stream:
         failpoints.hit("capture.read")
         while not self._writer.put(order, timeout=1.0):
             self._writer.heard()
-            self._tell()  # the writer is behind; the server must not take us for dead
+            self._feed_back()  # the writer is behind; the server must not take us for dead
 
-    def _tell(self, *, reply: bool = False) -> None:
-        """Feedback. What the slot is told was recorded before."""
+    def _feed_back(self, *, reply: bool = False) -> None:
+        """Send feedback. The position that the slot is moved to was recorded before."""
         captured = self._writer.captured
         self._connection.send(standby_status(max(self._buffer.position, captured), captured, reply=reply))
-        self._told = time.monotonic()
+        self._fed_back = time.monotonic()
         if reply:
-            self._asked = self._told
+            self._asked = self._fed_back
         if captured != self._confirmed:
             self._confirmed = captured
             failpoints.hit("capture.confirmed")
@@ -250,6 +250,6 @@ class Stream:
         self._put(None)
         while self._writer.is_alive():
             self._writer.join(timeout=1.0)
-            self._tell()
+            self._feed_back()
         self._writer.check()
-        self._tell()
+        self._feed_back()
