@@ -59,7 +59,7 @@ def test_an_attempt_whose_files_were_deleted_cannot_land(bench: Bench) -> None:
     attempt = bench.lake.begin("pg")
     new, file = write(bench.lake, attempt)
     bench.lake.collect("pg")
-    with pytest.raises(CommitConflict, match="for dead"):
+    with pytest.raises(CommitConflict, match="has closed attempt"):
         commit(bench.lake, attempt, new, file)
     assert bench.lake.tables() == {}
 
