@@ -154,7 +154,7 @@ def test_a_table_that_was_copied_again_has_its_misfits_once(mirror: Mirror) -> N
     mirror.execute("INSERT INTO t VALUES ('a', 'Infinity')")
     mirror.sync()
     (waiting,) = mirror.verify()
-    assert (waiting.ok, waiting.reason.split(",")[0]) == (False, "it is to be copied again")
+    assert (waiting.ok, waiting.reason.split(":")[0]) == (False, "it is waiting to be copied again")
     mirror.ask(OF_ANOTHER)
     flow.copy(mirror.m)
     found = settled(mirror, "INSERT INTO t VALUES ('b', 'NaN')", "DELETE FROM t WHERE id = 'a'")
