@@ -391,14 +391,14 @@ def test_a_name_that_is_taken_is_refused(bench: Bench) -> None:
         bench.commit(planned)
 
 
-def test_the_shape_of_a_table_is_kept_beside_its_position(bench: Bench) -> None:
+def test_the_sinks_note_on_a_tables_columns_is_kept_beside_its_position(bench: Bench) -> None:
     bench.create(OLD)
     table = bench.table().id
 
-    def moved(expected: int | None, new: int, shape: str | None) -> str | None:
+    def moved(expected: int | None, new: int, mirrored: str | None) -> str | None:
         planned = at(PlannedCommit(bench.lake.snapshot(), "pg"), 1, expected, new, table)
-        bench.commit(replace(planned, positions={1: replace(planned.positions[1], shape=shape)}))
-        return bench.lake.positions("pg")[1].shape
+        bench.commit(replace(planned, positions={1: replace(planned.positions[1], mirrored=mirrored)}))
+        return bench.lake.positions("pg")[1].mirrored
 
     assert moved(None, 1, None) is None
     assert moved(1, 2, '{"a": 1}') == '{"a": 1}'

@@ -45,12 +45,12 @@ from headwater.errors import ConfigError
 __all__ = [
     "DEFAULT_FILE",
     "Config",
-    "Destination",
     "DuckLake",
     "Flush",
     "Group",
     "Iceberg",
     "Route",
+    "RouteDestination",
     "RouteSource",
     "Server",
     "Spark",
@@ -169,7 +169,7 @@ class RouteSource(_Model):
         return self
 
 
-class Destination(_Model):
+class RouteDestination(_Model):
     value: Text
     lake: Name
     renamed: SourceTable | None = Field(default=None, alias="as")
@@ -182,7 +182,7 @@ class Route(_Model):
     by: str
     keys: tuple[str, ...] = ()
     seed: Literal["scan", "latest", "earliest"] = "scan"
-    to: tuple[Destination, ...]
+    to: tuple[RouteDestination, ...]
 
 
 class Spark(_Model):

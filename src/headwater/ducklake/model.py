@@ -130,17 +130,17 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a source table has come in this lake, its table here, and the sink's note on its columns (`shape`)."""
+    """How far a source table has come in this lake, its table here, and the sink's note on its columns (`mirrored`)."""
 
     table_id: int
     lsn: Lsn
-    shape: str | None = None
+    mirrored: str | None = None
     counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Move a source table from `expected` (None: it was never here) to `new`; without a `shape` the old one stays.
+    """Move a source table from `expected` (None: it was never here) to `new`; without a `mirrored` the old one stays.
 
     `counts` are added to those it has, of a new table to those in quarantine only.
     """
@@ -148,7 +148,7 @@ class Advance:
     table: TableRef
     expected: Lsn | None
     new: Lsn
-    shape: str | None = None
+    mirrored: str | None = None
     counts: Counts = field(default_factory=Counts)
 
 

@@ -15,7 +15,7 @@ __all__ = ["POSITION_TABLE", "advance", "positions"]
 
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
-    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, shape text,"
+    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, mirrored text,"
     " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
     " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
 )
@@ -24,11 +24,13 @@ POSITION_TABLE = (
 def positions(tx: Transaction, source: str) -> dict[int, Position]:
     """How far each table of a source has come, by the source's OID."""
     found = tx.rows(
-        "SELECT source_oid, table_id, lsn, shape, copied, inserted, updated, deleted, quarantined"
+        "SELECT source_oid, table_id, lsn, mirrored, copied, inserted, updated, deleted, quarantined"
         " FROM headwater_position WHERE source = %s",
         source,
     )
-    return {oid: Position(table_id, Lsn(lsn), shape, Counts(*counts)) for oid, table_id, lsn, shape, *counts in found}
+    return {
+        oid: Position(table_id, Lsn(lsn), mirrored, Counts(*counts)) for oid, table_id, lsn, mirrored, *counts in found
+    }
 
 
 def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
@@ -38,13 +40,13 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
         _check_forward(commit.source, oid, step)
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
         if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.shape, *astuple(step.counts)))
+            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.mirrored, *astuple(step.counts)))
         else:
             *rows, quarantined = astuple(step.counts)
             keep = int(table_id == step.table)  # a table that is copied again starts counting again
             counted = *(each for count in rows for each in (keep, count)), quarantined
             next_.append(
-                (table_id, step.new.value, snapshot, step.shape, *counted, commit.source, oid, step.expected.value)
+                (table_id, step.new.value, snapshot, step.mirrored, *counted, commit.source, oid, step.expected.value)
             )
     _forget(tx, commit, [row[1] for row in first])
     if _insert(tx, first) + _update(tx, next_) != len(commit.positions):
@@ -79,7 +81,7 @@ def _forget(tx: Transaction, commit: PlannedCommit, first: Sequence[int]) -> Non
 
 def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
     return tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, shape, copied, inserted,"
+        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, mirrored, copied, inserted,"
         " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (source, source_oid) DO NOTHING",
         rows,
@@ -88,7 +90,7 @@ def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
 
 def _update(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
     return tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, shape = COALESCE(%s, shape),"
+        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, mirrored = COALESCE(%s, mirrored),"
         " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
         " deleted = deleted * %s + %s, quarantined = quarantined + %s"
         " WHERE source = %s AND source_oid = %s AND lsn = %s",

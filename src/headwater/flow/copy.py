@@ -22,7 +22,7 @@ from headwater.errors import (
     TableError,
     Unreachable,
 )
-from headwater.flow.copyrange import COPIED, Copied, CopyRange, RangeOfTable, gathered
+from headwater.flow.copyrange import COPIED, CopyOutcome, CopyRange, RangeOfTable, gathered
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.flow.names import free_names, settle_names
 from headwater.lake.sink import Copy, Landed, Standing
@@ -32,8 +32,7 @@ from headwater.source.relations import described, row_filter
 from headwater.source.replaced import table_names
 from headwater.spark import collected, on_tasks, surviving
 from headwater.state import TableRow
-from headwater.state.transitions import Copied as CopiedTo
-from headwater.state.transitions import CopyBegun
+from headwater.state.transitions import Copied, CopyBegun
 from headwater.values.types import lake_type
 
 __all__ = ["copy"]
@@ -55,7 +54,7 @@ def copy(m: Mirroring) -> dict[int, int]:
             return {}
         logger.info("copying %d tables at %s in %d ranges", len(plan.mirrors), exported.lsn, len(plan.ranges))
 
-        def job(oids: Collection[int]) -> tuple[Copy, Copied]:
+        def job(oids: Collection[int]) -> tuple[Copy, CopyOutcome]:
             attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
             work = CopyRange(m.source_url, exported, m.state.url, m.group, attempt.target)
             mine = [each for each in plan.ranges if each.relation.oid in oids]
@@ -77,7 +76,7 @@ def copy(m: Mirroring) -> dict[int, int]:
     return _recorded(m, plan, landed, copied, exported.lsn) if landed else {}
 
 
-def _landed(m: Mirroring, attempt: Copy, done: Copied, rows: Sequence[TableRow], at: Lsn) -> Landed | None:
+def _landed(m: Mirroring, attempt: Copy, done: CopyOutcome, rows: Sequence[TableRow], at: Lsn) -> Landed | None:
     """Commit the copy; None if it did not land, and the tables wait for another one."""
     tables = {row.oid for row in rows}
     reports = {to: each for to, each in done.reports.items() if to.oid in tables}
@@ -129,7 +128,7 @@ def _waiting(m: Mirroring) -> list[TableRow]:
 
 def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
     m.state.note_counts(m.group, {row.oid: there.counts})
-    m.state.record(m.group, row.oid, CopiedTo(there.position))
+    m.state.record(m.group, row.oid, Copied(there.position))
     m.state.rename_table(m.group, row.oid, lake=there.name)
 
 

@@ -24,7 +24,7 @@ from headwater.state import State
 from headwater.values.decode import Bad
 from headwater.values.types import LakeType
 
-__all__ = ["COPIED", "Copied", "CopyRange", "RangeOfTable", "gathered"]
+__all__ = ["COPIED", "CopyOutcome", "CopyRange", "RangeOfTable", "gathered"]
 
 COPIED = pa.schema([("oid", pa.int64()), ("part", pa.string()), ("report", pa.binary()), ("error", pa.string())])
 
@@ -39,14 +39,14 @@ class RangeOfTable(NamedTuple):
     history: bool
 
 
-class Copied(NamedTuple):
+class CopyOutcome(NamedTuple):
     """What the tasks did: the lake's reports, and the tables of which a range could not be copied."""
 
     reports: Reports
     failed: Mapping[int, str]
 
 
-def gathered(rows: Iterable[Row]) -> Copied:
+def gathered(rows: Iterable[Row]) -> CopyOutcome:
     reports: defaultdict[Destination, list[bytes]] = defaultdict(list)
     failed: dict[int, str] = {}
     for each in rows:
@@ -54,7 +54,7 @@ def gathered(rows: Iterable[Row]) -> Copied:
             reports[Destination(each.oid, each.part)].append(bytes(each.report))
         else:
             failed.setdefault(each.oid, each.error)
-    return Copied(dict(reports), failed)
+    return CopyOutcome(dict(reports), failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class CopyRange:
 
 
 def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:
-    """Copied rows as the first of their history."""
+    """CopyOutcome rows as the first of their history."""
     known = {"_op": "copy", "_commit_lsn": at.value, "_seq": 0}
     head = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows.num_rows) for field in history.SCHEMA]
     return pa.Table.from_arrays([*head, *rows.columns], schema=pa.schema([*history.SCHEMA, *rows.schema]))

@@ -13,7 +13,7 @@ from headwater.flow.mirroring import Mirroring
 from headwater.flow.names import granted
 from headwater.flow.preparing import Prepared, prepared
 from headwater.flow.recording import Delivered, record
-from headwater.flow.tables import Staged, Tables, chosen, staged
+from headwater.flow.tables import DeliveryTables, StagedBatch, chosen, staged
 from headwater.lake.sink import Delivery, Landed
 from headwater.lake.target import SETTLED, misfits_of, rows_of
 from headwater.merge import Failure, Merged
@@ -54,7 +54,7 @@ class _Written:
     tables: frozenset[int]
 
 
-def _write(m: Mirroring, ready: Prepared, batch: Staged) -> _Written:
+def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
     """Merge as many of the tables as Spark survives."""
 
     def job(oids: Collection[int]) -> tuple[Delivery, Merged]:
@@ -62,7 +62,7 @@ def _write(m: Mirroring, ready: Prepared, batch: Staged) -> _Written:
         attempt = ready.plan.begin({oid: mirror.key for oid, mirror in mirrors.items()})
         if not mirrors:
             return attempt, Merged()
-        lake = merging.Lake(attempt.target, attempt.places, attempt.quarantine())
+        lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine())
         return attempt, merging.merge(m.spark, merging.Batch(batch.reader, mirrors, batch.upto), lake, m.scratch)
 
     survived = surviving(m.spark, ready.mirrors.keys(), job)
@@ -71,7 +71,7 @@ def _write(m: Mirroring, ready: Prepared, batch: Staged) -> _Written:
     return _Written(attempt, Merged(merged.reports, merged.truncated, {**merged.failed, **died}), survived.tables)
 
 
-def _land(m: Mirroring, tables: Tables, ready: Prepared, batch: Staged, written: _Written) -> Delivered:
+def _land(m: Mirroring, tables: DeliveryTables, ready: Prepared, batch: StagedBatch, written: _Written) -> Delivered:
     """Commit what was written, as far as its tables did not fail."""
     reports, failed = dict(written.merged.reports), {**ready.failed, **written.merged.failed}
     left_out = ready.mirrors.keys() - written.tables  # they come up to the others later

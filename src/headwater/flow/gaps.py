@@ -1,4 +1,4 @@
-"""Tables whose changes the log does not have any more are copied again."""
+"""DeliveryTables whose changes the log does not have any more are copied again."""
 
 from __future__ import annotations
 

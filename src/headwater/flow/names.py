@@ -1,4 +1,4 @@
-"""Names in the lake, when tables take each other's in the source."""
+"""LakeNames in the lake, when tables take each other's in the source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headwater.change import TableName
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring
-from headwater.lake.sink import Names, Standing
+from headwater.lake.sink import LakeNames, Standing
 from headwater.postgres.connect import connect, translated
 from headwater.source.replaced import table_names
 from headwater.state import TableRow
@@ -59,7 +59,7 @@ def _taken(m: Mirroring, asked: Mapping[int, TableName], moved: Mapping[int, Tab
     return Granted(given, moves, refused, kept)
 
 
-def _refusal(names: Names, oid: int, name: TableName) -> tuple[int, str] | None:
+def _refusal(names: LakeNames, oid: int, name: TableName) -> tuple[int, str] | None:
     try:
         names.take(name)
     except TableError as error:
@@ -113,7 +113,7 @@ def _outdated(m: Mirroring, renamed: Mapping[int, TableName]) -> set[int]:
 
 def free_names(
     m: Mirroring, waiting: Collection[TableRow], wanted: Iterable[TableName]
-) -> tuple[Names, dict[int, TableName]]:
+) -> tuple[LakeNames, dict[int, TableName]]:
     """The names that are free for tables to be copied, and the mirrors that get other names so that they are."""
     given_up = [oid for row in waiting for oid in (row.oid, *row.replaces)]
     names = m.sink.names(given_up)
@@ -149,7 +149,7 @@ def settle_names(m: Mirroring) -> None:
 
 def _movable(
     m: Mirroring, given_up: Collection[int], wanted: Mapping[int, TableName]
-) -> tuple[Names, dict[int, TableName]]:
+) -> tuple[LakeNames, dict[int, TableName]]:
     """Of the mirrors that want these names, those that can have them; and the names that are free after that."""
     moved = dict(wanted)
     while True:
@@ -160,7 +160,7 @@ def _movable(
         del moved[refused]  # it keeps the name it has, so another may not get that one
 
 
-def _takes(names: Names, name: TableName) -> bool:
+def _takes(names: LakeNames, name: TableName) -> bool:
     try:
         names.take(name)
     except TableError:

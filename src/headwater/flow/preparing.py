@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headwater.change import TableName
 from headwater.errors import CannotFollow, TableError
 from headwater.flow.mirroring import Mirroring
-from headwater.flow.tables import Staged, Tables
+from headwater.flow.tables import DeliveryTables, StagedBatch
 from headwater.flow.versions import TableChanges, key_names
 from headwater.lake.sink import Plan, Standing
 from headwater.merge import Failure, Failures, Mirror, MirrorColumn
@@ -29,7 +29,7 @@ class Prepared:
     sources: Mapping[int, TableName]  # that tables have now, unlike in the state
 
 
-def prepared(m: Mirroring, plan: Plan, tables: Tables, batch: Staged) -> Prepared:
+def prepared(m: Mirroring, plan: Plan, tables: DeliveryTables, batch: StagedBatch) -> Prepared:
     generations = _generations(m, tables, batch)
     mirrors, names, sources = {}, {}, {}
     failed = dict(tables.failed)
@@ -53,7 +53,7 @@ def prepared(m: Mirroring, plan: Plan, tables: Tables, batch: Staged) -> Prepare
     return Prepared(plan, mirrors, failed, names, sources)
 
 
-def _generations(m: Mirroring, tables: Tables, batch: Staged) -> Mapping[int, int]:
+def _generations(m: Mirroring, tables: DeliveryTables, batch: StagedBatch) -> Mapping[int, int]:
     """The generations that the mirrors were copied in; only where it can be another one than 0."""
     positions = {oid: tables.taking_part[oid].position for oid, each in batch.changes.items() if each.newest.generation}
     return m.log.generations(positions) if positions else {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headwater.change import Lsn, TableName
 from headwater.flow.mirroring import Mirroring, fail, give_up
-from headwater.flow.tables import Tables
+from headwater.flow.tables import DeliveryTables
 from headwater.lake.counts import Counts
 from headwater.merge import Failures
 from headwater.state.succession import dropped_error
@@ -31,7 +31,7 @@ class Delivered:
     mirrors: Mapping[int, TableName] = field(default_factory=dict)  # and in the lake
 
 
-def record(m: Mirroring, tables: Tables, done: Delivered) -> Delivered:
+def record(m: Mirroring, tables: DeliveryTables, done: Delivered) -> Delivered:
     """Note the delivery, and what becomes of each table."""
     failed = {**tables.failed, **done.failed}
     if done.upto:
@@ -48,7 +48,7 @@ def record(m: Mirroring, tables: Tables, done: Delivered) -> Delivered:
     return done
 
 
-def _move_on(m: Mirroring, tables: Tables, done: Delivered, failed: Failures) -> None:
+def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Failures) -> None:
     """A table that the log has passed, and that is where the others are, is STREAMING."""
     end = m.log.end()
     for row in tables.rows.values():

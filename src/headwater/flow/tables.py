@@ -15,11 +15,11 @@ from headwater.merge import Failure, Failures, Segment, StagedChanges
 from headwater.state import TableRow
 from headwater.state.transitions import Repositioned
 
-__all__ = ["Staged", "Tables", "chosen", "staged"]
+__all__ = ["DeliveryTables", "StagedBatch", "chosen", "staged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class DeliveryTables:
     """The tables that are delivered, and where they stand in the lake."""
 
     rows: Mapping[int, TableRow]
@@ -34,7 +34,7 @@ class Tables:
         return min(each.position for each in self.taking_part.values())
 
 
-def chosen(m: Mirroring, plan: Plan) -> Tables:
+def chosen(m: Mirroring, plan: Plan) -> DeliveryTables:
     """The tables to deliver now: all of them, or only those that are behind the others."""
     rows = {row.oid: row for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
     standing = {oid: plan.standings[oid] for oid in rows if oid in plan.standings}
@@ -42,14 +42,14 @@ def chosen(m: Mirroring, plan: Plan) -> Tables:
         _believe(m, rows[oid], each)
     failed = {oid: Failure(str(_dropped(row))) for oid, row in rows.items() if oid not in standing}
     if not standing:
-        return Tables(rows, failed=failed)
+        return DeliveryTables(rows, failed=failed)
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
     if behind:
-        return Tables(rows, standing, behind, True, lead, failed)
+        return DeliveryTables(rows, standing, behind, True, lead, failed)
     fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
-    return Tables(rows, standing, standing, False, min(fences, default=None), failed)
+    return DeliveryTables(rows, standing, standing, False, min(fences, default=None), failed)
 
 
 def _believe(m: Mirroring, row: TableRow, standing: Standing) -> None:
@@ -70,7 +70,7 @@ def _dropped(row: TableRow) -> TableError:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedBatch:
     """The next whole transactions in the log: up to where, and each table's part of them."""
 
     segments: tuple[Segment, ...]
@@ -83,7 +83,7 @@ class Staged:
         return StagedChanges(self.segments, relations, self.upto)
 
 
-def staged(m: Mirroring, tables: Tables) -> Staged:
+def staged(m: Mirroring, tables: DeliveryTables) -> StagedBatch:
     """The next batch for these tables; it never goes past a change of a key."""
     positions = {oid: each.position for oid, each in tables.taking_part.items()}
     batch = m.log.read(tables.start, tables.upto, m.max_rows)
@@ -95,7 +95,7 @@ def staged(m: Mirroring, tables: Tables) -> Staged:
     wanted = {relation.id for relation, _ in parts}
     wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
     segments = tuple(Segment(each.path, each.bytes, each.commit, each.aborted) for each in batch.segments)
-    return Staged(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()))
+    return StagedBatch(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()))
 
 
 def _parts(m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:

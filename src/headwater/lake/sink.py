@@ -17,7 +17,7 @@ from headwater.lake.counts import Counts
 from headwater.lake.target import Place, Reports, Target
 from headwater.values.types import LakeType
 
-__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "Landed", "Names", "Plan", "Reader", "Sink", "Standing"]
+__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "LakeNames", "Landed", "Plan", "Reader", "Sink", "Standing"]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
@@ -58,7 +58,7 @@ class Standing(Protocol):
         ...
 
 
-class Names(Protocol):
+class LakeNames(Protocol):
     """The names that are taken in a lake."""
 
     def take(self, name: TableName) -> None:
@@ -176,7 +176,7 @@ class Sink(Protocol[NewMirror]):
         """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it."""
         ...
 
-    def names(self, given_up: Iterable[int]) -> Names:
+    def names(self, given_up: Iterable[int]) -> LakeNames:
         """The names that are taken once the mirrors of these tables have given up theirs."""
         ...
 

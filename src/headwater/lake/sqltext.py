@@ -1,4 +1,4 @@
-"""Names and text in SQL, as DuckDB reads it."""
+"""LakeNames and text in SQL, as DuckDB reads it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from headwater.merge.batch import Batch
 from headwater.merge.keys import row_keys
 from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.merge.outcome import Failure, Failures, Merged
-from headwater.merge.plan import Lake, merge
+from headwater.merge.plan import LakeSide, merge
 from headwater.merge.rows import unfit_key
 from headwater.merge.scratch import Scratch
 from headwater.merge.staged import Segment, StagedChanges
@@ -13,7 +13,7 @@ __all__ = [
     "Batch",
     "Failure",
     "Failures",
-    "Lake",
+    "LakeSide",
     "Merged",
     "Mirror",
     "MirrorColumn",

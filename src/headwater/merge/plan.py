@@ -28,14 +28,14 @@ from headwater.merge.spread import Size, buckets_for, spread
 from headwater.merge.write import WRITTEN, Append, WriteBucket
 from headwater.spark import collected, deal, on_tasks, spark_schema
 
-__all__ = ["Lake", "merge"]
+__all__ = ["LakeSide", "merge"]
 
 Bounds = tuple[int, int]
 Buckets = Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class LakeSide:
     """The lake, as far as a merge needs it.
 
     `places` is asked for the files in which older rows may stand: by table, with the lowest and highest value of the
@@ -47,7 +47,7 @@ class Lake:
     quarantine: Sequence[Place] = ()
 
 
-def merge(spark: SparkSession, batch: Batch, lake: Lake, scratch: str) -> Merged:
+def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str) -> Merged:
     """Fold the batch and write it out; nothing is visible before the reports are committed."""
     appended, folded = _parted(batch)
     done = []
@@ -85,7 +85,7 @@ def _cores(spark: SparkSession) -> int:
 class _Merge:
     spark: SparkSession
     batch: Batch
-    lake: Lake
+    lake: LakeSide
     room: Scratch
 
     def run(self) -> Merged:

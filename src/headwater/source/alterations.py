@@ -14,8 +14,8 @@ from headwater.source.publications import PublishedTable, options, publication_t
 from headwater.source.relations import LISTS_SINCE
 
 __all__ = [
-    "Alteration",
     "Member",
+    "PublicationChange",
     "add_tables",
     "alterations",
     "create_publication",
@@ -44,7 +44,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Alteration:
+class PublicationChange:
     """What is wrong with a publication, as the rest of a sentence about it, and what sets it right."""
 
     problem: str
@@ -58,13 +58,13 @@ class Alteration:
         return " ".join(f"{each.as_string(None)};" for each in self.statements)
 
 
-def alterations(connection: Connection, name: str, wanted: Mapping[int, Member]) -> list[Alteration]:
+def alterations(connection: Connection, name: str, wanted: Mapping[int, Member]) -> list[PublicationChange]:
     """Everything in which a publication differs from what is wanted, in the order in which it is to be set right."""
     have = publication_tables(connection, name)
     version = connection.info.server_version
     if have is None:
         create = create_publication(name, wanted.values(), version)
-        return [Alteration("does not exist", (create,), frozenset(wanted), creates=True)]
+        return [PublicationChange("does not exist", (create,), frozenset(wanted), creates=True)]
     if for_all_tables(connection, name):
         again = sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name))
         create = create_publication(name, wanted.values(), version)
@@ -99,7 +99,7 @@ def for_all_tables(connection: Connection, name: str) -> bool:
     return row == (True,)
 
 
-def option_alterations(connection: Connection, name: str) -> Iterator[Alteration]:
+def option_alterations(connection: Connection, name: str) -> Iterator[PublicationChange]:
     """The options that a publication lacks; none if there is no such publication."""
     asked = options(connection.info.server_version)
     row = connection.execute(
@@ -108,21 +108,21 @@ def option_alterations(connection: Connection, name: str) -> Iterator[Alteration
     for option, there in zip(asked, row or (), strict=False):
         if not there:
             statement = sql.SQL("ALTER PUBLICATION {} SET ({})").format(sql.Identifier(name), sql.SQL(option))
-            yield Alteration(f"does not have {option}", (statement,))
+            yield PublicationChange(f"does not have {option}", (statement,))
 
 
-def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, PublishedTable]) -> Iterator[Alteration]:
+def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, PublishedTable]) -> Iterator[PublicationChange]:
     # By OID: a table keeps its place when it is renamed.
     lacking = {oid: member for oid, member in wanted.items() if oid not in have}
     if lacking:
         names = ", ".join(str(member.table) for member in lacking.values())
-        yield Alteration(f"does not list {names}", (add_tables(name, lacking.values()),), frozenset(lacking))
+        yield PublicationChange(f"does not list {names}", (add_tables(name, lacking.values()),), frozenset(lacking))
     for oid, member in wanted.items():
         if oid in have and have[oid].columns != (frozenset(member.columns) if member.columns else None):
             now = ", ".join(sorted(have[oid].columns or ())) or "all columns"
             asked = ", ".join(sorted(member.columns or ())) or "all columns"
             again = Member(member.table, member.columns, have[oid].row_filter)
-            yield Alteration(
+            yield PublicationChange(
                 f"sends {now} of {member.table} instead of {asked}",
                 (drop_tables(name, [member]), add_tables(name, [again])),
                 frozenset({oid}),
@@ -131,15 +131,17 @@ def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, Publishe
 
 def _surplus(
     connection: Connection, name: str, wanted: Mapping[int, Member], have: Mapping[int, PublishedTable]
-) -> Iterator[Alteration]:
+) -> Iterator[PublicationChange]:
     more = [Member(each.table) for oid, each in have.items() if oid not in wanted]
     if more:
         names = ", ".join(str(member.table) for member in more)
-        yield Alteration(f"also sends {names}", (drop_tables(name, more),), needed=False)
+        yield PublicationChange(f"also sends {names}", (drop_tables(name, more),), needed=False)
     if schemas := _schemas(connection, name):
         listed = sql.SQL(", ").join(map(sql.Identifier, schemas))
         statement = sql.SQL("ALTER PUBLICATION {} DROP TABLES IN SCHEMA {}").format(sql.Identifier(name), listed)
-        yield Alteration(f"also sends all tables of the schemas {', '.join(schemas)}", (statement,), needed=False)
+        yield PublicationChange(
+            f"also sends all tables of the schemas {', '.join(schemas)}", (statement,), needed=False
+        )
 
 
 def _schemas(connection: Connection, name: str) -> list[str]:

@@ -13,7 +13,7 @@ from psycopg import sql
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.postgres.connect import Connection
-from headwater.source.alterations import Alteration, Member, add_tables, alterations, drop_tables
+from headwater.source.alterations import Member, PublicationChange, add_tables, alterations, drop_tables
 from headwater.source.publications import publication_tables
 from headwater.source.server import named_oid, table_name
 
@@ -40,7 +40,7 @@ def ensure_publication(
                     _alter(connection, statement)
 
 
-def forbidden(connection: Connection, name: str, found: Iterable[Alteration]) -> list[OperatorMustAct]:
+def forbidden(connection: Connection, name: str, found: Iterable[PublicationChange]) -> list[OperatorMustAct]:
     """Those of the alterations that are needed and that our role may not make, each with what its owner must run."""
     owner, ours = owner_of(connection, name)
     return [
@@ -59,7 +59,7 @@ def owner_of(connection: Connection, name: str) -> tuple[str, bool | None]:
     return row or ("", None)
 
 
-def _permitted(connection: Connection, alteration: Alteration, ours: bool | None) -> bool:
+def _permitted(connection: Connection, alteration: PublicationChange, ours: bool | None) -> bool:
     row = connection.execute(
         "SELECT has_database_privilege(current_database(), 'CREATE'),"
         " (SELECT count(*) FROM pg_class WHERE oid = ANY(%s::oid[]) AND NOT pg_has_role(relowner, 'USAGE'))",
@@ -70,7 +70,7 @@ def _permitted(connection: Connection, alteration: Alteration, ours: bool | None
     return bool(may_create if alteration.creates else ours) and not foreign_tables
 
 
-def _refusal(connection: Connection, name: str, owner: str, alteration: Alteration) -> OperatorMustAct:
+def _refusal(connection: Connection, name: str, owner: str, alteration: PublicationChange) -> OperatorMustAct:
     role = connection.info.user
     if alteration.creates:
         return OperatorMustAct(

@@ -48,7 +48,7 @@ def standings(lake: Lake, source: str) -> Mapping[int, DuckLakeStanding]:
             oid,
             tables[each.table_id],
             each.lsn,
-            MirroredColumns.parse(each.shape) if each.shape else MirroredColumns({}),
+            MirroredColumns.parse(each.mirrored) if each.mirrored else MirroredColumns({}),
             each.counts,
         )
         for oid, each in positions.items()

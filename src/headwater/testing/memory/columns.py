@@ -12,24 +12,28 @@ from headwater.errors import CannotFollow
 from headwater.lake import history
 from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Kinds
-from headwater.testing.memory.lake import Column, Table
+from headwater.testing.memory.lake import MemoryColumn, MemoryTable
 from headwater.values.decode import decode
 from headwater.values.types import LakeType
 
 __all__ = ["columns_of", "evolved"]
 
 
-def columns_of(relation: Relation, kinds: Kinds, *, with_history: bool) -> tuple[tuple[Column, ...], MirroredColumns]:
+def columns_of(
+    relation: Relation, kinds: Kinds, *, with_history: bool
+) -> tuple[tuple[MemoryColumn, ...], MirroredColumns]:
     """The columns of a new mirror."""
     head = [(name, arrow) for name, arrow, _ in history.COLUMNS] if with_history else []
     body = [(column.name, kinds[column.name].arrow) for column in relation.columns]
-    columns = tuple(Column(at, name, arrow) for at, (name, arrow) in enumerate([*head, *body], 1))
+    columns = tuple(MemoryColumn(at, name, arrow) for at, (name, arrow) in enumerate([*head, *body], 1))
     ids = (column.id for column in columns[len(head) :])
     numbers = (column.attnum for column in relation.columns)
     return columns, MirroredColumns.of(relation, dict(zip(numbers, ids, strict=True)))
 
 
-def evolved(table: Table, mirrored: MirroredColumns, relation: Relation, kinds: Kinds) -> tuple[Table, MirroredColumns]:
+def evolved(
+    table: MemoryTable, mirrored: MirroredColumns, relation: Relation, kinds: Kinds
+) -> tuple[MemoryTable, MirroredColumns]:
     """The mirror with the relation's columns; CannotFollow if only a new copy could have them."""
     have = {column.id: column for column in table.columns}
     columns = [column for column in table.columns if column.id not in mirrored.fields.values()]
@@ -44,7 +48,7 @@ def evolved(table: Table, mirrored: MirroredColumns, relation: Relation, kinds: 
     return replace(table, columns=tuple(columns), next_column_id=next_id), MirroredColumns.of(relation, kept)
 
 
-def _changed(column: Column, to: SourceColumn, kind: LakeType) -> Column:
+def _changed(column: MemoryColumn, to: SourceColumn, kind: LakeType) -> MemoryColumn:
     both = column.type, kind.arrow
     wider = all(map(pa.types.is_integer, both)) and column.type.bit_width <= kind.arrow.bit_width
     if column.type != kind.arrow and not wider:
@@ -52,12 +56,12 @@ def _changed(column: Column, to: SourceColumn, kind: LakeType) -> Column:
     return replace(column, name=to.name, type=kind.arrow)
 
 
-def _added(column: SourceColumn, kind: LakeType, id: int) -> Column:
+def _added(column: SourceColumn, kind: LakeType, id: int) -> MemoryColumn:
     if column.volatile:
         raise CannotFollow(f"column {column.name!r} is new, and older rows have values of their own in it")
     if column.missing is None:
-        return Column(id, column.name, kind.arrow)
+        return MemoryColumn(id, column.name, kind.arrow)
     shown = decode(pa.array([column.missing.encode()], pa.large_binary()), kind)
     if shown.bad:
         raise CannotFollow(f"column {column.name!r} is new, and its default {column.missing!r} does not fit")
-    return Column(id, column.name, kind.arrow, shown.array[0].as_py())
+    return MemoryColumn(id, column.name, kind.arrow, shown.array[0].as_py())

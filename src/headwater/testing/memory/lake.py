@@ -15,11 +15,11 @@ from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
-__all__ = ["Column", "Contents", "File", "MemoryLake", "MemoryNames", "MemoryStanding", "Table"]
+__all__ = ["File", "MemoryColumn", "MemoryContents", "MemoryLake", "MemoryNames", "MemoryStanding", "MemoryTable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MemoryColumn:
     """A column of a table; `default` is what rows from before it show."""
 
     id: int
@@ -33,16 +33,16 @@ class File:
     """Rows that were written together; their columns are named by the ids that they had then."""
 
     id: int
-    rows: pa.Table
+    rows: pa.MemoryTable
     row_ids: pa.Array
     deleted: frozenset[int] = frozenset()  # positions
 
-    def shown(self, columns: tuple[Column, ...]) -> pa.Table:
+    def shown(self, columns: tuple[MemoryColumn, ...]) -> pa.MemoryTable:
         """All rows, deleted ones too, with these columns."""
         arrays = [self._column(column) for column in columns]
         return pa.table(arrays, names=[column.name for column in columns])
 
-    def _column(self, column: Column) -> pa.ChunkedArray | pa.Array:
+    def _column(self, column: MemoryColumn) -> pa.ChunkedArray | pa.Array:
         if str(column.id) in self.rows.schema.names:
             return self.rows[str(column.id)].cast(column.type)
         return pa.repeat(pa.scalar(column.default, column.type), self.rows.num_rows)
@@ -53,15 +53,15 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MemoryTable:
     id: int
     name: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[MemoryColumn, ...]
     files: Mapping[int, File] = field(default_factory=dict)
     next_row_id: int = 0
     next_column_id: int = 1
 
-    def appended(self, file_id: int, rows: pa.Table, row_ids: pa.Array | None) -> Table:
+    def appended(self, file_id: int, rows: pa.MemoryTable, row_ids: pa.Array | None) -> MemoryTable:
         """The table with one more file; rows without ids get new ones. Columns it lacks are null."""
         ids, next_id = row_ids, self.next_row_id
         if ids is None:
@@ -70,7 +70,7 @@ class Table:
         stored = pa.table([rows[each.name].cast(each.type) for each in names], names=[str(each.id) for each in names])
         return replace(self, files={**self.files, file_id: File(file_id, stored, ids)}, next_row_id=next_id)
 
-    def rows(self) -> pa.Table:
+    def rows(self) -> pa.MemoryTable:
         shown = [file.shown(self.columns).take(file.alive()) for file in self.files.values()]
         empty = pa.schema([pa.field(column.name, column.type) for column in self.columns]).empty_table()
         return pa.concat_tables([empty, *shown])
@@ -81,7 +81,7 @@ class MemoryStanding:
     """Implements `headwater.lake.sink.Standing`."""
 
     oid: int
-    table: Table
+    table: MemoryTable
     position: Lsn
     mirrored: MirroredColumns
     counts: Counts
@@ -98,15 +98,15 @@ class MemoryStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class MemoryContents:
     """One snapshot of the lake."""
 
     id: int = 0
-    tables: Mapping[int, Table] = field(default_factory=dict)
+    tables: Mapping[int, MemoryTable] = field(default_factory=dict)
     standings: Mapping[str, Mapping[int, MemoryStanding]] = field(default_factory=dict)  # by source and OID
     next_id: int = 1  # of a table or a file
 
-    def named(self, name: TableName) -> Table | None:
+    def named(self, name: TableName) -> MemoryTable | None:
         return next((table for table in self.tables.values() if table.name == name), None)
 
     def standing(self, source: str) -> dict[int, MemoryStanding]:
@@ -122,10 +122,10 @@ class MemoryLake:
     """Several sinks may share it; a commit sees everything that was committed before."""
 
     def __init__(self) -> None:
-        self.contents = Contents()
+        self.contents = MemoryContents()
         self._lock = threading.Lock()
 
-    def commit(self, change: Callable[[Contents], Contents]) -> int:
+    def commit(self, change: Callable[[MemoryContents], MemoryContents]) -> int:
         """Make the next snapshot of the newest one, or nothing if `change` raises; return its id."""
         with self._lock:
             self.contents = replace(change(self.contents), id=self.contents.id + 1)
@@ -140,7 +140,7 @@ class MemoryLake:
 
 
 class MemoryNames:
-    """Implements `headwater.lake.sink.Names`."""
+    """Implements `headwater.lake.sink.LakeNames`."""
 
     def __init__(self, taken: set[TableName]) -> None:
         self._taken = taken

@@ -13,20 +13,34 @@ from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Bounds, Keys, Kinds, Landed
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
-from headwater.testing.memory.lake import Column, Contents, MemoryLake, MemoryNames, MemoryStanding, Table
+from headwater.testing.memory.lake import (
+    MemoryColumn,
+    MemoryContents,
+    MemoryLake,
+    MemoryNames,
+    MemoryStanding,
+    MemoryTable,
+)
 from headwater.testing.memory.reader import MemoryReader
-from headwater.testing.memory.target import Landing, MemoryPlace, MemoryTarget, TakenOut, Wrote, read_report
+from headwater.testing.memory.target import (
+    DeletedRows,
+    MemoryLanding,
+    MemoryPlace,
+    MemoryTarget,
+    WrittenRows,
+    read_report,
+)
 
 __all__ = ["MemorySink"]
 
-_QUARANTINE = tuple(Column(at, name, arrow) for at, (name, arrow, _) in enumerate(quarantine.FIELDS, 1))
+_QUARANTINE = tuple(MemoryColumn(at, name, arrow) for at, (name, arrow, _) in enumerate(quarantine.FIELDS, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _NewMirror:
     oid: int
     name: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[MemoryColumn, ...]
     mirrored: MirroredColumns
     replaces: Mapping[int, MemoryStanding]
 
@@ -49,10 +63,10 @@ class MemorySink:
         assert contents.id == snapshot_id, "older snapshots are not kept"
         return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
 
-    def plan(self) -> _Plan:
+    def plan(self) -> _MemoryPlan:
         if self.lake.contents.named(quarantine.NAME) is None:
             self.lake.commit(_with_quarantine)
-        return _Plan(self, self.lake.contents)
+        return _MemoryPlan(self, self.lake.contents)
 
     def new_mirror(
         self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
@@ -63,8 +77,8 @@ class MemorySink:
         return _NewMirror(relation.oid, name, columns, mirrored, gone)
 
     def begin_copy(self, mirrors: Sequence[_NewMirror], names: Mapping[int, TableName]) -> _Copy:
-        landings = {each.oid: Landing(each.columns, ()) for each in mirrors}
-        target = MemoryTarget(landings, Landing(_QUARANTINE, quarantine.KNOWN_BY), self.source)
+        landings = {each.oid: MemoryLanding(each.columns, ()) for each in mirrors}
+        target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.source)
         return _Copy(self.lake, mirrors, names, target)
 
     def names(self, given_up: Iterable[int]) -> MemoryNames:
@@ -83,10 +97,10 @@ class MemorySink:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _MemoryPlan:
     sink: MemorySink
-    base: Contents
-    evolutions: Mapping[int, tuple[Table, MirroredColumns]] = field(default_factory=dict)
+    base: MemoryContents
+    evolutions: Mapping[int, tuple[MemoryTable, MirroredColumns]] = field(default_factory=dict)
 
     @property
     def snapshot_id(self) -> int:
@@ -96,7 +110,7 @@ class _Plan:
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.base.standing(self.sink.source)
 
-    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[_Plan, bool]:
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[_MemoryPlan, bool]:
         standing = self.standings[relation.oid]
         table, mirrored = evolved(standing.table, standing.mirrored, relation, kinds)
         plan = replace(self, evolutions={**self.evolutions, relation.oid: (table, mirrored)})
@@ -104,19 +118,19 @@ class _Plan:
 
     def begin(self, keys: Keys) -> _Delivery:
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
-        target = MemoryTarget(landings, Landing(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
+        target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
         return _Delivery(self, target)
 
-    def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
+    def _landing(self, oid: int, key: tuple[str, ...]) -> MemoryLanding:
         standing = self.standings[oid]
         table, mirrored = self.evolutions.get(oid, (standing.table, standing.mirrored))
         names = {column.id: column.name for column in table.columns}
-        return Landing(table.columns, key or tuple(names[id_] for _, id_ in sorted(mirrored.fields.items())))
+        return MemoryLanding(table.columns, key or tuple(names[id_] for _, id_ in sorted(mirrored.fields.items())))
 
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    plan: _Plan
+    plan: _MemoryPlan
     target: MemoryTarget
 
     def places(self, wanted: Bounds) -> list[MemoryPlace]:
@@ -132,7 +146,7 @@ class _Delivery:
     ) -> Landed:
         counts: dict[int, Counts] = {}
 
-        def change(now: Contents) -> Contents:
+        def change(now: MemoryContents) -> MemoryContents:
             for oid in upto:
                 now, counts[oid] = self._advanced(now, oid, reports, oid in truncated)
             now = _changed(now, _quarantine(now), [each for oid in upto for each in reports.get(misfits_of(oid), ())])
@@ -146,7 +160,9 @@ class _Delivery:
     def discard(self, reports: Reports) -> None:
         """Reports are all there is."""
 
-    def _advanced(self, now: Contents, oid: int, reports: Reports, truncate: bool) -> tuple[Contents, Counts]:
+    def _advanced(
+        self, now: MemoryContents, oid: int, reports: Reports, truncate: bool
+    ) -> tuple[MemoryContents, Counts]:
         """A table with its new columns and rows."""
         source, planned = self.plan.sink.source, self.plan.standings[oid]
         there = now.standing(source).get(oid)
@@ -166,11 +182,8 @@ class _Delivery:
         standings = {**now.standings, source: {**now.standings[source], oid: standing}}
         notes = reports.get(rows_of(oid), ())
         now = replace(now, tables={**now.tables, table.id: table}, standings=standings)
-        counts = _counts(notes, went)
-        bad = sum(
-            each.rows.num_rows for each in map(read_report, reports.get(misfits_of(oid), ())) if isinstance(each, Wrote)
-        )
-        return _changed(now, table, notes, self.plan.base), replace(counts, quarantined=bad)
+        bad = _counts(reports.get(misfits_of(oid), ())).inserted
+        return _changed(now, table, notes, self.plan.base), replace(_counts(notes, went), quarantined=bad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +196,7 @@ class _Copy:
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         counts: dict[int, Counts] = {}
 
-        def change(now: Contents) -> Contents:
+        def change(now: MemoryContents) -> MemoryContents:
             now = _with_quarantine(now)
             landing = [each for each in self.mirrors if each.oid in tables]
             for each in landing:
@@ -198,7 +211,7 @@ class _Copy:
     def discard(self, reports: Reports) -> None:
         """Reports are all there is."""
 
-    def _made_way(self, now: Contents, mirror: _NewMirror, at: Lsn) -> Contents:
+    def _made_way(self, now: MemoryContents, mirror: _NewMirror, at: Lsn) -> MemoryContents:
         """Without the mirrors that this one replaces; their open values in the quarantine are settled."""
         source = self.target.source
         here = now.standing(source)
@@ -216,9 +229,11 @@ class _Copy:
             now = _changed(now, _quarantine(now), list(quarantine.rewritten(self.target, place, found)))
         return now
 
-    def _created(self, now: Contents, mirror: _NewMirror, reports: Reports, at: Lsn) -> tuple[Contents, Counts]:
+    def _created(
+        self, now: MemoryContents, mirror: _NewMirror, reports: Reports, at: Lsn
+    ) -> tuple[MemoryContents, Counts]:
         MemoryNames({table.name for table in now.tables.values()}).take(mirror.name)
-        table = Table(now.next_id, mirror.name, mirror.columns, next_column_id=len(mirror.columns) + 1)
+        table = MemoryTable(now.next_id, mirror.name, mirror.columns, next_column_id=len(mirror.columns) + 1)
         notes, bad = reports.get(rows_of(mirror.oid), ()), reports.get(misfits_of(mirror.oid), ())
         counts = Counts(copied=_counts(notes).inserted, quarantined=_counts(bad).inserted)
         standing = MemoryStanding(mirror.oid, table, at, mirror.mirrored, counts)
@@ -232,24 +247,26 @@ class _Copy:
         return _changed(_changed(now, table, notes), _quarantine(now), bad), counts
 
 
-def _with_quarantine(now: Contents) -> Contents:
+def _with_quarantine(now: MemoryContents) -> MemoryContents:
     if now.named(quarantine.NAME) is not None:
         return now
-    table = Table(now.next_id, quarantine.NAME, _QUARANTINE, next_column_id=len(_QUARANTINE) + 1)
+    table = MemoryTable(now.next_id, quarantine.NAME, _QUARANTINE, next_column_id=len(_QUARANTINE) + 1)
     return replace(now, tables={**now.tables, table.id: table}, next_id=now.next_id + 1)
 
 
-def _quarantine(now: Contents) -> Table:
+def _quarantine(now: MemoryContents) -> MemoryTable:
     table = now.named(quarantine.NAME)
     assert table is not None
     return table
 
 
-def _changed(now: Contents, table: Table, reports: Iterable[bytes], base: Contents | None = None) -> Contents:
+def _changed(
+    now: MemoryContents, table: MemoryTable, reports: Iterable[bytes], base: MemoryContents | None = None
+) -> MemoryContents:
     """The table with what these reports took out and wrote; files must be as they were in `base`."""
     table = now.tables[table.id]
     for report in map(read_report, reports):
-        if isinstance(report, Wrote):
+        if isinstance(report, WrittenRows):
             table = table.appended(now.next_id, report.rows, report.row_ids)
             now = replace(now, next_id=now.next_id + 1)
             continue
@@ -263,20 +280,20 @@ def _changed(now: Contents, table: Table, reports: Iterable[bytes], base: Conten
 
 def _counts(reports: Iterable[bytes], went: int = 0) -> Counts:
     found = [read_report(report) for report in reports]
-    wrote = [each for each in found if isinstance(each, Wrote)]
+    wrote = [each for each in found if isinstance(each, WrittenRows)]
     updated = sum(each.rows.num_rows for each in wrote if each.row_ids is not None)
     inserted = sum(each.rows.num_rows for each in wrote if each.row_ids is None)
-    taken = sum(len(each.positions) for each in found if isinstance(each, TakenOut)) + went
+    taken = sum(len(each.positions) for each in found if isinstance(each, DeletedRows)) + went
     return Counts(inserted=inserted, updated=updated, deleted=taken - updated)
 
 
-def _moved(now: Contents, source: str, upto: Mapping[int, Lsn], counts: Mapping[int, Counts]) -> Contents:
+def _moved(now: MemoryContents, source: str, upto: Mapping[int, Lsn], counts: Mapping[int, Counts]) -> MemoryContents:
     here = now.standings.get(source, {})
     moved = {oid: replace(here[oid], position=lsn, counts=here[oid].counts + counts[oid]) for oid, lsn in upto.items()}
     return replace(now, standings={**now.standings, source: {**here, **moved}})
 
 
-def _renamed(now: Contents, source: str, names: Mapping[int, TableName]) -> Contents:
+def _renamed(now: MemoryContents, source: str, names: Mapping[int, TableName]) -> MemoryContents:
     here = now.standing(source)
     tables = {here[oid].table.id: replace(here[oid].table, name=name) for oid, name in names.items() if oid in here}
     taken = MemoryNames({table.name for table in now.tables.values() if table.id not in tables})

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.lake.target import Destination, Taken
-from headwater.testing.memory.lake import Column, File
+from headwater.testing.memory.lake import File, MemoryColumn
 
-__all__ = ["Landing", "MemoryPlace", "MemoryTarget", "TakenOut", "Wrote", "read_report"]
+__all__ = ["DeletedRows", "MemoryLanding", "MemoryPlace", "MemoryTarget", "WrittenRows", "read_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class MemoryPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOut:
+class DeletedRows:
     """Report: rows deleted from a file."""
 
     file: int
@@ -37,24 +37,24 @@ class TakenOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
+class WrittenRows:
     """Report: rows, with their ids if they replace older ones."""
 
-    rows: pa.Table
+    rows: pa.MemoryTable
     row_ids: pa.Array | None
 
 
-def read_report(report: bytes) -> TakenOut | Wrote:
+def read_report(report: bytes) -> DeletedRows | WrittenRows:
     found = pickle.loads(report)
-    assert isinstance(found, TakenOut | Wrote)
+    assert isinstance(found, DeletedRows | WrittenRows)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class MemoryLanding:
     """A table to write to: its columns, and the names of those that are the key."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[MemoryColumn, ...]
     key: tuple[str, ...]
 
 
@@ -62,8 +62,8 @@ class Landing:
 class MemoryTarget:
     """Implements `headwater.lake.target.Target`."""
 
-    landings: Mapping[int, Landing]
-    quarantine: Landing
+    landings: Mapping[int, MemoryLanding]
+    quarantine: MemoryLanding
     source: str
 
     def keys(self, place: MemoryPlace) -> Iterator[tuple[int, list[pa.Array]]]:
@@ -75,7 +75,7 @@ class MemoryTarget:
     def gone(self, place: MemoryPlace) -> npt.NDArray[np.int64]:
         return np.array(sorted(place.file.deleted), np.int64)
 
-    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.Table:
+    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.MemoryTable:
         return place.file.shown(self._landing(place).columns).take(positions)
 
     def take_out(self, place: MemoryPlace, positions: pa.Array) -> Taken | None:
@@ -84,12 +84,12 @@ class MemoryTarget:
         if not alive.any():
             return None
         at = wanted[alive]
-        report = pickle.dumps(TakenOut(place.file.id, frozenset(at.tolist())))
+        report = pickle.dumps(DeletedRows(place.file.id, frozenset(at.tolist())))
         return Taken(pa.array(alive), place.file.row_ids.take(pa.array(at)), report)
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+    def write(self, to: Destination, rows: Iterable[tuple[pa.MemoryTable, pa.Array | None]]) -> list[bytes]:
         assert to.part == "quarantine" or to.oid in self.landings
-        return [pickle.dumps(Wrote(table, row_ids)) for table, row_ids in rows if table.num_rows]
+        return [pickle.dumps(WrittenRows(table, row_ids)) for table, row_ids in rows if table.num_rows]
 
-    def _landing(self, place: MemoryPlace) -> Landing:
+    def _landing(self, place: MemoryPlace) -> MemoryLanding:
         return self.quarantine if place.oid is None else self.landings[place.oid]
