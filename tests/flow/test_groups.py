@@ -79,7 +79,7 @@ def test_a_dropped_group_is_copied_anew_in_place_of_its_old_mirrors(orders: Mirr
     done = ask(orders, "group", "drop", "g", "--yes")
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("dropped slot 'headwater_g'\ndropped publication 'headwater_g'\ndropped ")
-    assert f"segments in '{orders.folder}/log'\ngroup 'g' is dropped\n" in done.stdout
+    assert f" in '{orders.folder}/log'\ngroup 'g' is dropped\n" in done.stdout
     assert orders.rows_of("SELECT FROM pg_replication_slots WHERE database = current_database()") == []
     assert orders.rows_of("SELECT FROM pg_publication") == []
     assert orders.rows_of("SELECT FROM headwater.groups") == []
