@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headwater.change import TableName
 from headwater.errors import HeadwaterError
 from headwater.postgres.connect import Connection, connect, translated
-from headwater.source.checktable import TableWish, table_problems
+from headwater.source.checktable import TableWish, access_problems, table_problems
 
 __all__ = ["Candidate", "Candidates", "Obstacle", "candidates"]
 
@@ -40,6 +40,7 @@ class Obstacle:
 class Candidate:
     table: TableName
     obstacles: tuple[Obstacle, ...] = ()  # none: it can be mirrored
+    readable: bool = True  # else the role lacks a privilege, which `check --sql` has a DBA grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,16 @@ def _candidates(connection: Connection) -> Iterator[Candidate]:
         table = TableName(schema, name)
         if obstacle := _kind(foreign, extension, root):
             yield Candidate(table, (obstacle,))
-        elif found := tuple(_obstacle(table, each) for each in table_problems(connection, TableWish(table), oid)):
-            yield Candidate(table, found)
+            continue
+        lacking = {str(each) for each in access_problems(connection, oid)}
+        problems = [each for each in table_problems(connection, TableWish(table), oid) if str(each) not in lacking]
+        if problems:
+            yield Candidate(table, tuple(_obstacle(table, each) for each in problems))
         elif (other := taken.setdefault((schema.lower(), name.lower()), table)) != table:
             hint = f"give it another name in the lake: {{table: {str(table)!r}, as: {schema.lower()}.another_name}}"
             yield Candidate(table, (Obstacle(f"a lake cannot tell its name from that of {other}", hint),))
         else:
-            yield Candidate(table)
+            yield Candidate(table, readable=not lacking)
 
 
 def _kind(foreign: bool, extension: str | None, root: list[str]) -> Obstacle | None:

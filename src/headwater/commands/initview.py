@@ -69,6 +69,9 @@ def next_steps(found: Candidates, file: Path, variables: Collection[str]) -> str
     steps = [f"export {name}=...  # the file does not have it" for name in variables]
     if not mirrored:
         steps.append(f"edit {file}  # no table can be mirrored as it is")
+    if unreadable := sum(not each.readable for each in found.tables):
+        may = "may not be read by this role yet"
+        steps.append(f"{command} check --sql  # a script for a DBA: {counted(unreadable, 'table')} {may}")
     steps += [f"{command} check  # can it run? every problem at once", f"{command} run", f"{command} status --watch"]
     return "\n".join(
         [f"wrote {file}: {counted(mirrored, 'table')} to mirror{rest}", "next:", *(f"  {step}" for step in steps)]
