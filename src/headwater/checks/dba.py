@@ -19,7 +19,13 @@ from headwater.config import Config
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.postgres.connect import Connection, connect, server_name, translated
 from headwater.source import triggers as ddl
-from headwater.source.alterations import Member, create_publication, for_all_tables, option_alterations, set_tables
+from headwater.source.alterations import (
+    PublicationMember,
+    create_publication,
+    for_all_tables,
+    option_alterations,
+    set_tables,
+)
 from headwater.source.checktable import TableWish, access_problems, identity_problems, table_problems
 from headwater.source.naming import object_name, quoted
 from headwater.source.partitions import members as partitions_below
@@ -115,7 +121,7 @@ def _unasked(config: Config, role: _Role) -> Iterator[str]:
         yield from _schema(role)
     yield from _grants(role, [entry.table for group in config.groups.values() for entry in group.tables])
     for name, group in config.groups.items():
-        whole = [Member(entry.table, entry.columns) for entry in group.tables if not entry.exclude]
+        whole = [PublicationMember(entry.table, entry.columns) for entry in group.tables if not entry.exclude]
         yield from _publication(object_name(name), whole, create_publication(object_name(name), [], 0))
     yield "COMMIT;"
 
@@ -173,7 +179,7 @@ def _later_partitions(connection: Connection, role: _Role, found: list[Resolved]
 
 def _group(connection: Connection, publication: str, group: list[Resolved]) -> Iterator[str]:
     have = publication_tables(connection, publication) or {}
-    listed, held_back = list[Member](), list[str]()
+    listed, held_back = list[PublicationMember](), list[str]()
     for one in group:
         if not one.oid:
             held_back.append(
@@ -182,7 +188,7 @@ def _group(connection: Connection, publication: str, group: list[Resolved]) -> I
             continue
         filtered = have[one.oid].row_filter if one.oid in have else None
         with suppress(ConfigError):  # among the comments
-            member = Member(one.name, sent_columns(connection, one.wish, one.oid), filtered)
+            member = PublicationMember(one.name, sent_columns(connection, one.wish, one.oid), filtered)
             reasons = list(_identity(connection, one.wish, one.oid))
             if one.oid in have or not reasons:
                 listed.append(member)
@@ -197,7 +203,7 @@ def _group(connection: Connection, publication: str, group: list[Resolved]) -> I
     yield from held_back
 
 
-def _publication(name: str, members: list[Member], create: sql.Composed) -> Iterator[str]:
+def _publication(name: str, members: list[PublicationMember], create: sql.Composed) -> Iterator[str]:
     literal = sql.Literal(name).as_string(None)
     yield f"""\
 DO $headwater$ BEGIN

@@ -14,8 +14,8 @@ from headwater.source.publications import PublishedTable, options, publication_t
 from headwater.source.relations import LISTS_SINCE
 
 __all__ = [
-    "Member",
     "PublicationChange",
+    "PublicationMember",
     "add_tables",
     "alterations",
     "create_publication",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PublicationMember:
     """A table as it should stand in a publication. `columns` is None when all are sent."""
 
     table: TableName
@@ -58,7 +58,7 @@ class PublicationChange:
         return " ".join(f"{each.as_string(None)};" for each in self.statements)
 
 
-def alterations(connection: Connection, name: str, wanted: Mapping[int, Member]) -> list[PublicationChange]:
+def alterations(connection: Connection, name: str, wanted: Mapping[int, PublicationMember]) -> list[PublicationChange]:
     """Everything in which a publication differs from what is wanted, in the order in which it is to be set right."""
     have = publication_tables(connection, name)
     version = connection.info.server_version
@@ -79,7 +79,7 @@ def alterations(connection: Connection, name: str, wanted: Mapping[int, Member])
     ]
 
 
-def create_publication(name: str, members: Iterable[Member], version: int) -> sql.Composed:
+def create_publication(name: str, members: Iterable[PublicationMember], version: int) -> sql.Composed:
     """The statement that makes a publication of ours on a server of that version."""
     listed = sql.SQL(", ").join([each.sql for each in members])
     tables = sql.SQL(" FOR TABLE {}").format(listed) if listed.as_string(None) else sql.SQL("")
@@ -87,7 +87,7 @@ def create_publication(name: str, members: Iterable[Member], version: int) -> sq
     return sql.SQL("CREATE PUBLICATION {}{} WITH ({})").format(sql.Identifier(name), tables, settings)
 
 
-def set_tables(name: str, members: Iterable[Member]) -> sql.Composed:
+def set_tables(name: str, members: Iterable[PublicationMember]) -> sql.Composed:
     """The statement that has a publication send exactly these tables; those that stay keep their places."""
     listed = sql.SQL(", ").join([each.sql for each in members])
     return sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), listed)
@@ -111,7 +111,9 @@ def option_alterations(connection: Connection, name: str) -> Iterator[Publicatio
             yield PublicationChange(f"does not have {option}", (statement,))
 
 
-def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, PublishedTable]) -> Iterator[PublicationChange]:
+def _tables(
+    name: str, wanted: Mapping[int, PublicationMember], have: Mapping[int, PublishedTable]
+) -> Iterator[PublicationChange]:
     # By OID: a table keeps its place when it is renamed.
     lacking = {oid: member for oid, member in wanted.items() if oid not in have}
     if lacking:
@@ -121,7 +123,7 @@ def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, Publishe
         if oid in have and have[oid].columns != (frozenset(member.columns) if member.columns else None):
             now = ", ".join(sorted(have[oid].columns or ())) or "all columns"
             asked = ", ".join(sorted(member.columns or ())) or "all columns"
-            again = Member(member.table, member.columns, have[oid].row_filter)
+            again = PublicationMember(member.table, member.columns, have[oid].row_filter)
             yield PublicationChange(
                 f"sends {now} of {member.table} instead of {asked}",
                 (drop_tables(name, [member]), add_tables(name, [again])),
@@ -130,9 +132,9 @@ def _tables(name: str, wanted: Mapping[int, Member], have: Mapping[int, Publishe
 
 
 def _surplus(
-    connection: Connection, name: str, wanted: Mapping[int, Member], have: Mapping[int, PublishedTable]
+    connection: Connection, name: str, wanted: Mapping[int, PublicationMember], have: Mapping[int, PublishedTable]
 ) -> Iterator[PublicationChange]:
-    more = [Member(each.table) for oid, each in have.items() if oid not in wanted]
+    more = [PublicationMember(each.table) for oid, each in have.items() if oid not in wanted]
     if more:
         names = ", ".join(str(member.table) for member in more)
         yield PublicationChange(f"also sends {names}", (drop_tables(name, more),), needed=False)
@@ -155,11 +157,11 @@ def _schemas(connection: Connection, name: str) -> list[str]:
     return [schema for (schema,) in rows]
 
 
-def add_tables(name: str, members: Iterable[Member]) -> sql.Composed:
+def add_tables(name: str, members: Iterable[PublicationMember]) -> sql.Composed:
     listed = sql.SQL(", ").join([each.sql for each in members])
     return sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), listed)
 
 
-def drop_tables(name: str, members: Iterable[Member]) -> sql.Composed:
+def drop_tables(name: str, members: Iterable[PublicationMember]) -> sql.Composed:
     listed = sql.SQL(", ").join([sql.Identifier(*each.table) for each in members])
     return sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(sql.Identifier(name), listed)

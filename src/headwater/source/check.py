@@ -12,7 +12,7 @@ import psycopg
 from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection, connect, translated
-from headwater.source.alterations import Member, alterations
+from headwater.source.alterations import PublicationMember, alterations
 from headwater.source.checkserver import NO_ENCODING, server_problems
 from headwater.source.checktable import TableWish, identity_problems, table_problems
 from headwater.source.generated import not_sent
@@ -51,7 +51,7 @@ def problems(
 
 def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -> Iterator[HeadwaterError]:
     for group, tables in groups.items():
-        publication, members = object_name(group), dict[int, Member]()
+        publication, members = object_name(group), dict[int, PublicationMember]()
         found = list[HeadwaterError]()
         for each in resolved(connection, list(tables)):
             if each.fate == "missing":
@@ -99,7 +99,7 @@ def _own_matter(connection: Connection, publication: str, one: Resolved) -> Head
     return refusal(connection, publication, one) or replacing
 
 
-def _published(connection: Connection, publication: str, one: Resolved) -> dict[int, Member]:
+def _published(connection: Connection, publication: str, one: Resolved) -> dict[int, PublicationMember]:
     """The table that the publication should list for an entry of the config, by OID, if there is one."""
     oid, name = one.oid, one.name
     if one.fate == "replaced" and refusal(connection, publication, one) is not None:
@@ -107,7 +107,7 @@ def _published(connection: Connection, publication: str, one: Resolved) -> dict[
     if not oid or any(identity_problems(connection, one.wish, described(connection, oid, None))):
         return {}  # published without a replica identity, its rows could not be updated any more
     with suppress(ConfigError):  # reported with the table
-        return {oid: Member(name, sent_columns(connection, one.wish, oid))}
+        return {oid: PublicationMember(name, sent_columns(connection, one.wish, oid))}
     return {}
 
 
@@ -166,7 +166,9 @@ def _slot(identity: SourceIdentity, group: str, slot: Slot | None, row: GroupRow
         yield exc
 
 
-def _publication(connection: Connection, name: str, wanted: Mapping[int, Member]) -> Iterator[HeadwaterError]:
+def _publication(
+    connection: Connection, name: str, wanted: Mapping[int, PublicationMember]
+) -> Iterator[HeadwaterError]:
     """What another role must alter. What ours may alter, `run` does."""
     try:
         found = alterations(connection, name, wanted)

@@ -13,7 +13,7 @@ from psycopg import sql
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.postgres.connect import Connection
-from headwater.source.alterations import Member, PublicationChange, add_tables, alterations, drop_tables
+from headwater.source.alterations import PublicationChange, PublicationMember, add_tables, alterations, drop_tables
 from headwater.source.publications import publication_tables
 from headwater.source.server import named_oid, table_name
 
@@ -29,7 +29,7 @@ def ensure_publication(
     """
     wanted = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(tables)
     with connection.transaction():
-        members = {named_oid(connection, table): Member(table, columns) for table, columns in wanted.items()}
+        members = {named_oid(connection, table): PublicationMember(table, columns) for table, columns in wanted.items()}
         found = alterations(connection, name, members)
         for refusal in forbidden(connection, name, found):
             raise refusal
@@ -100,9 +100,9 @@ def exchange(connection: Connection, name: str, old: int, new: int, columns: Col
         return  # dropped this very moment
     steps = []
     if new not in have:
-        steps.append(add_tables(name, [Member(table, columns)]))
+        steps.append(add_tables(name, [PublicationMember(table, columns)]))
     if old in have and owner_of(connection, name)[1]:
-        steps.append(drop_tables(name, [Member(have[old].table)]))
+        steps.append(drop_tables(name, [PublicationMember(have[old].table)]))
     with connection.transaction():
         # It waits for VACUUM and the like, which takes its time: rather try again later.
         connection.execute("SET LOCAL lock_timeout = '1s'")

@@ -12,7 +12,7 @@ import psycopg
 from headwater.change import TableName
 from headwater.errors import ConfigError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection
-from headwater.source.alterations import Member, alterations
+from headwater.source.alterations import PublicationMember, alterations
 from headwater.source.checktable import TableWish, table_problems
 from headwater.source.naming import object_name
 from headwater.source.publications import places
@@ -153,7 +153,7 @@ def refusal(connection: Connection, publication: str, one: Resolved) -> TableErr
 
 def _unpublished(connection: Connection, publication: str, one: Resolved) -> OperatorMustAct | None:
     """Why the publication does not send a table, and our role cannot have it do so."""
-    member = Member(one.name, sent_columns(connection, one.wish, one.oid))
+    member = PublicationMember(one.name, sent_columns(connection, one.wish, one.oid))
     found = alterations(connection, publication, {one.oid: member})
     return next(iter(forbidden(connection, publication, found)), None)
 
