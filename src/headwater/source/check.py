@@ -104,7 +104,9 @@ def _published(connection: Connection, publication: str, one: Resolved) -> dict[
     oid, name = one.oid, one.name
     if one.fate == "replaced" and refusal(connection, publication, one) is not None:
         oid, name = (one.before or 0, one.left) if one.left else (0, name)  # the mirrored one stays, if it is there
-    if not oid or any(identity_problems(connection, one.wish, described(connection, oid, None))):
+    if not oid or _unreadable(connection, name, oid):
+        return {}
+    if any(identity_problems(connection, one.wish, described(connection, oid, None))):
         return {}  # published without a replica identity, its rows could not be updated any more
     with suppress(ConfigError):  # reported with the table
         return {oid: PublicationMember(name, sent_columns(connection, one.wish, oid))}
