@@ -76,7 +76,9 @@ DYING = {
 }
 
 
-@pytest.mark.parametrize("when", DYING)
+@pytest.mark.parametrize(
+    "when", [pytest.param(when, marks=() if "replaced" in when else pytest.mark.long) for when in DYING]
+)
 def test_a_worker_that_is_killed(when: str, mirror: Mirror) -> None:
     filled(mirror)
     failpoint, statement = DYING[when]
@@ -104,6 +106,7 @@ def die(by: signal.Signals) -> Iterator[pa.RecordBatch]:
     yield from ()
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_while_it_copies(mirror: Mirror) -> None:
     filled(mirror, copy=False)
     with workers_with(mirror.spark, "HEADWATER_FAILPOINT", "copy.read=public.bad"):

@@ -188,7 +188,7 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(str(each).translate(str.maketrans("[]'", '{}"')).replace('"', "") for each in row)
 
 
-@pytest.mark.parametrize("triggers", [True, False], ids=["triggers", "catalog"])
+@pytest.mark.parametrize("triggers", [True, pytest.param(False, marks=pytest.mark.long)], ids=["triggers", "catalog"])
 def test_migrations_in_a_burst_arrive(mirror: Mirror, triggers: bool) -> None:
     mirror.triggers = triggers
     tables = begun(mirror)
@@ -200,7 +200,7 @@ def test_migrations_in_a_burst_arrive(mirror: Mirror, triggers: bool) -> None:
     assert_same(mirror, tables)
 
 
-@pytest.mark.parametrize("triggers", [True, False], ids=["triggers", "catalog"])
+@pytest.mark.parametrize("triggers", [pytest.param(True, marks=pytest.mark.long), False], ids=["triggers", "catalog"])
 def test_migrations_while_nothing_runs_arrive(mirror: Mirror, triggers: bool) -> None:
     mirror.triggers = triggers
     tables = begun(mirror)

@@ -118,6 +118,7 @@ def test_each_change_with_data_after_it(mirror: Mirror) -> None:
         mirror.assert_equal("t")
 
 
+@pytest.mark.long
 def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> None:
     begun(mirror)
     for change in played():

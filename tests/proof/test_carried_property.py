@@ -118,7 +118,11 @@ def play(mirror: Disturbed, carried: Carried, other: Carried) -> None:
     assert [each for each in mirror.verify() if not each.ok] == []
 
 
-@pytest.mark.parametrize("played", PLAYED, ids=lambda played: "-".join(map(str, played)))
+@pytest.mark.parametrize(
+    "played",
+    [pytest.param(played, marks=() if played in (PLAYED[0], PLAYED[-1]) else pytest.mark.long) for played in PLAYED],
+    ids=lambda played: "-".join(map(str, played)),
+)
 def test_whatever_is_done_to_the_source_arrives(
     servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path, played: tuple[str, int, bool]
 ) -> None:

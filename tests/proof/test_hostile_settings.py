@@ -161,6 +161,7 @@ def hostile(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Hostile]:
         yield made
 
 
+@pytest.mark.long
 def test_no_setting_of_the_role_or_the_database_changes_what_arrives(hostile: Hostile) -> None:
     # the first copy, into a lake on SQLite and one on a PostgreSQL that is set the same way
     assert_quiet(*headwater(hostile.file, "run", "--until-caught-up"))
