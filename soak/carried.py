@@ -104,7 +104,7 @@ class Undone(Exception):
 
 
 class Carried:
-    """A writer. `said` is all that it told the server, `done` how often what was committed."""
+    """A writer. `said` is every statement that it sent, `done` how often what was committed."""
 
     def __init__(self, connection: psycopg.Connection, chance: random.Random, said: list[str] | None = None) -> None:
         self.connection, self.chance = connection, chance
@@ -164,7 +164,7 @@ class Carried:
             self.said.append(f"-- {str(error).splitlines()[0]}")
 
     def run(self, other: Carried, stop: threading.Event, rate: float) -> None:
-        """Transactions, so many a second, until told to stop."""
+        """Transactions, so many a second, until it is stopped."""
         while not stop.wait(1 / rate):
             self.overlapping(other)
 

@@ -21,7 +21,7 @@ STATEMENTS = 40.0  # row changes that a transaction of random statements counts 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tables as the config names them, how to create them, and a writer that goes on until it is told to stop."""
+    """Tables as the config names them, how to create them, and a writer that goes on until it is stopped."""
 
     tables: list[dict[str, str]]
     flush_rows: int

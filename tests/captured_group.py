@@ -194,5 +194,5 @@ if __name__ == "__main__":
 
     threading.Thread(target=end_with_stdin, daemon=True).start()
     run_capture(group.url, group.state, group.log, group.name, stop=ended, roll_bytes=int(sys.argv[3]))
-    # Not getrusage: what it tells of a child begins with the peak of the process that started it.
+    # Not getrusage: what it reports of a child begins with the peak of the process that started it.
     print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

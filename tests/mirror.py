@@ -83,7 +83,7 @@ class Mirror:
             flow.copy(self.m)
 
     def reopen(self, *tables: str | dict[str, Any]) -> None:
-        """As a new `headwater run` begins, with other tables or options if told."""
+        """As a new `headwater run` begins, with other tables or options if given."""
         if tables:
             self.config = self.configure(*tables)
         self.m.close()
@@ -142,10 +142,10 @@ class Mirror:
     def looked(self) -> None:
         """Wait until the source's catalog was looked at as it is now."""
         (lsn,) = self.rows_of("SELECT pg_current_wal_insert_lsn()::text")[0]
-        self.m.state.add_fence("g", Lsn.parse(lsn), 60)  # it is noted only if somebody waits for it
+        self.m.state.add_fence("g", Lsn.parse(lsn), 60)  # it is noted only if a fence waits for it
         deadline = time.monotonic() + 30
         while (group := self.m.state.group("g")) is None or (group.watched_lsn or Lsn(0)) < Lsn.parse(lsn):
-            assert time.monotonic() < deadline, f"nobody looks at the catalog after {lsn}"
+            assert time.monotonic() < deadline, f"the catalog was not looked at after {lsn}"
             self.source.execute("SELECT pg_logical_emit_message(true, 'test', 'move on')")
             time.sleep(0.1)
 
@@ -167,7 +167,7 @@ class Mirror:
         return copied
 
     def _asked_for(self, step: flow.Delivered) -> bool:
-        """Whether there may be more: somebody waits for a position on the way, and there are tables to bring there."""
+        """Whether there may be more: a fence waits for a position on the way, and there are tables to bring there."""
         end = self.m.log.end()
         return step.position > Lsn(0) and any(fence.lsn <= end for fence in self.m.state.fences("g"))
 

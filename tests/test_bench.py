@@ -1,4 +1,4 @@
-"""The bench itself: it runs, it tells every promise, and it notices when a lake is not its source."""
+"""The bench itself: it runs, it measures every promise, and it notices when a lake is not its source."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_a_quick_bench_prints_every_row_it_was_asked_for(tmp_path: Path) -> None
     command = [sys.executable, "-m", "bench", "--quick", "--json", "--dir", str(tmp_path), *only]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [row["name"] for row in told["rows"]] == wanted
-    assert all(row["measured"] > 0 for row in told["rows"])
-    assert told["machine"]["postgresql"].startswith("18")
+    reported = json.loads(done.stdout)
+    assert [row["name"] for row in reported["rows"]] == wanted
+    assert all(row["measured"] > 0 for row in reported["rows"])
+    assert reported["machine"]["postgresql"].startswith("18")
     assert list(tmp_path.iterdir()) == []

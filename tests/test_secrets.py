@@ -62,7 +62,7 @@ MISTAKES = (  # each in place of a line of the good one, or added to it
 
 
 def raw_url(password: str) -> str:
-    """A URL as somebody writes it who does not know that a password must be percent-encoded there."""
+    """A URL as a user writes it who does not know that a password must be percent-encoded there."""
     return f"postgresql://app:{password}@127.0.0.1:1/shop"
 
 

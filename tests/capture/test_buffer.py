@@ -28,7 +28,7 @@ def message(relation: Relation, number: int = 0) -> RelationMessage:
 
 
 class ById:
-    """A relation's id is known to the test already; `times_row` tells which row was the first to use it."""
+    """A relation's id is known to the test already; `times_row` says which row was the first to use it."""
 
     def __init__(self, times_row: int = 0) -> None:
         self.times_row = times_row

@@ -165,7 +165,7 @@ def test_whether_a_slot_holds_changes_is_found_without_reading_it(group: Group) 
     assert [has_pending_changes(group.url, *names, at) for at in (begin, between, end)] == [False, False, True]
     with group.capturing():
         group.settle()
-        assert has_pending_changes(group.url, *names, end) is None  # somebody reads it
+        assert has_pending_changes(group.url, *names, end) is None  # another client reads it
     assert has_pending_changes(group.url, *names, end) is False
 
 

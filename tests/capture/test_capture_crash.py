@@ -63,7 +63,7 @@ def work(url: str, rounds: range) -> None:
 
 
 def witness(url: str) -> list[tuple[int, int, bytes]]:
-    """(commit_lsn, seq, message) as the other slot tells it."""
+    """(commit_lsn, seq, message) as the other slot has it."""
     found, commit_lsn, seq = [], 0, 0
     with psycopg.connect(url) as connection:
         for (message,) in connection.execute(WITNESS.format(options=OPTIONS)):

@@ -62,7 +62,7 @@ def shape(source: Connection, table: str, publication: str | None) -> Relation:
 
 
 def as_message(relation: Relation) -> Relation:
-    """As a Relation message tells it: FULL flags every column, NOTHING none."""
+    """As a Relation message has it: FULL flags every column, NOTHING none."""
     flag = {"f": True, "n": False}.get(relation.identity)
     columns = (
         Column(each.name, each.type_oid, each.typmod, each.key if flag is None else flag) for each in relation.columns

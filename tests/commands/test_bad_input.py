@@ -1,4 +1,4 @@
-"""What is wrong is told with its name, the next move and the exit code that fits; everything that is found, at once."""
+"""Every problem is reported at once, with its name, the next move and the exit code that fits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Folder:
         )
 
     def run(self, *arguments: str, hints: bool = True) -> tuple[int, str]:
-        """The exit code, and what was told; with `hints`, each error must name the next move."""
+        """The exit code, and what was given; with `hints`, each error must name the next move."""
         result = CliRunner().invoke(cli, ["-c", str(self.path / "headwater.yaml"), *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
@@ -94,25 +94,25 @@ def test_a_good_config_is_well(folder: Folder, shop: str) -> None:
 @pytest.mark.parametrize("command", ["check", "run", "status", "verify"])
 def test_an_unreachable_server(folder: Folder, command: str) -> None:
     folder.config("postgresql://app:t0psecret@127.0.0.1:1/shop")
-    code, told = folder.run(command)
+    code, reported = folder.run(command)
     assert code == UNREACHABLE
-    assert "cannot reach database 'shop' on 127.0.0.1:1" in told
-    assert "hint: start the server, or correct host and port in the URL" in told
-    assert "t0psecret" not in told
+    assert "cannot reach database 'shop' on 127.0.0.1:1" in reported
+    assert "hint: start the server, or correct host and port in the URL" in reported
+    assert "t0psecret" not in reported
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("postgresql://postgres@/nowhere?host={}", 'database "nowhere" does not exist'),
         ("postgresql://nobody@/postgres?host={}", 'role "nobody" does not exist'),
     ],
 )
-def test_a_wrong_database_and_a_wrong_role(folder: Folder, postgres: EmbeddedPostgres, url: str, told: str) -> None:
+def test_a_wrong_database_and_a_wrong_role(folder: Folder, postgres: EmbeddedPostgres, url: str, reported: str) -> None:
     folder.config(url.format(socket(postgres.url())))
     code, said = folder.run("check")
     assert code == CONFIG
-    assert told in said
+    assert reported in said
     assert "hint: correct user, password or database in the URL" in said
 
 
@@ -121,48 +121,51 @@ def test_a_role_without_rights(folder: Folder, shop: str) -> None:
     execute(shop, f"CREATE ROLE {role} LOGIN")
     try:
         folder.config(shop.replace("postgres@", f"{role}@"))
-        code, told = folder.run("run")
+        code, reported = folder.run("run")
     finally:
         execute(shop, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
     assert code == OPERATOR
-    assert f"error: role '{role}' may not replicate\nhint: ALTER ROLE \"{role}\" REPLICATION" in told
-    assert f"and role '{role}' may not create it for these tables" in told
-    assert "error: table 'public.orders' may not be read" in told
+    assert f"error: role '{role}' may not replicate\nhint: ALTER ROLE \"{role}\" REPLICATION" in reported
+    assert f"and role '{role}' may not create it for these tables" in reported
+    assert "error: table 'public.orders' may not be read" in reported
 
 
 def test_a_server_that_is_not_made_for_it(folder: Folder, cramped: EmbeddedPostgres) -> None:
     execute(cramped.url(), "SELECT pg_create_physical_replication_slot('taken')")
     try:
         folder.config(cramped.url())
-        code, told = folder.run("check")
+        code, reported = folder.run("check")
     finally:
         execute(cramped.url(), "SELECT pg_drop_replication_slot('taken')")
     assert code == OPERATOR
-    assert "has wal_level 'replica', not 'logical'\nhint: ALTER SYSTEM SET wal_level = 'logical'; then restart" in told
-    assert "has 0 free replication slots" in told
-    assert "hint: raise max_replication_slots and restart the server" in told
+    assert (
+        "has wal_level 'replica', not 'logical'\nhint: ALTER SYSTEM SET wal_level = 'logical'; then restart" in reported
+    )
+    assert "has 0 free replication slots" in reported
+    assert "hint: raise max_replication_slots and restart the server" in reported
 
 
 def test_room_for_the_slot_of_the_first_copy_is_needed_too(folder: Folder, cramped: EmbeddedPostgres) -> None:
     folder.config(cramped.url())
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == OPERATOR
-    assert "has 1 free replication slots, 2 are needed (max_replication_slots 1)" in told
-    assert "has 1 free WAL senders, 2 are needed (max_wal_senders 1)" in told
+    assert "has 1 free replication slots, 2 are needed (max_replication_slots 1)" in reported
+    assert "has 1 free WAL senders, 2 are needed (max_wal_senders 1)" in reported
 
 
 def test_tables_that_cannot_be_mirrored(folder: Folder, shop: str) -> None:
     execute(shop, "CREATE VIEW seen AS SELECT * FROM orders", "CREATE TABLE keyless (id int)")
     folder.config(shop, "public.ordesr", "public.nothing_like_it", "public.seen", "public.keyless")
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == OPERATOR
-    assert "error: there is no table 'public.ordesr' in the source\nhint: did you mean public.orders?" in told
+    assert "error: there is no table 'public.ordesr' in the source\nhint: did you mean public.orders?" in reported
     assert (
-        "error: there is no table 'public.nothing_like_it' in the source\nhint: create it, or correct its name" in told
+        "error: there is no table 'public.nothing_like_it' in the source\nhint: create it, or correct its name"
+        in reported
     )
-    assert "error: 'public.seen' is a view\nhint: name the table behind it instead" in told
-    assert "error: table 'public.keyless' has no primary key" in told
-    assert "hint: ALTER TABLE public.keyless REPLICA IDENTITY FULL;" in told
+    assert "error: 'public.seen' is a view\nhint: name the table behind it instead" in reported
+    assert "error: table 'public.keyless' has no primary key" in reported
+    assert "hint: ALTER TABLE public.keyless REPLICA IDENTITY FULL;" in reported
 
 
 def test_a_missing_table_alone_is_the_configs_fault(folder: Folder, shop: str) -> None:
@@ -175,43 +178,43 @@ def test_a_missing_table_alone_is_the_configs_fault(folder: Folder, shop: str) -
 def test_a_folder_that_cannot_be_written(folder: Folder, shop: str, place: str) -> None:
     (folder.path / "file").write_text("")  # below a file not even root can write
     folder.config(shop, **{place: "sqlite:///file/lake.sqlite" if place == "catalog" else "./file/below"})
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == CONFIG
     name = {"log": "log", "data": "data_path", "catalog": "cannot create the catalog"}[place]
-    assert f"{name} '{folder.path}/file/" in told
+    assert f"{name} '{folder.path}/file/" in reported
 
 
 def test_a_lake_that_is_not_ours_to_write(folder: Folder, shop: str) -> None:
     open_lake(f"sqlite:///{folder.path}/lake.sqlite", str(folder.path / "lake")).close()
     folder.config(shop, data="./elsewhere")
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == CONFIG
-    assert f"has its data in '{folder.path}/lake/', not in data_path '{folder.path}/elsewhere/'" in told
+    assert f"has its data in '{folder.path}/lake/', not in data_path '{folder.path}/elsewhere/'" in reported
     with sqlite3.connect(folder.path / "lake.sqlite") as catalog:
         catalog.execute("UPDATE ducklake_metadata SET value = '0.3' WHERE key = 'version'")
     catalog.close()
     folder.config(shop)
     for command in ("check", "run"):
-        code, told = folder.run(command)
+        code, reported = folder.run(command)
         assert code == OPERATOR
-        assert "has catalog version '0.3', Headwater writes '1.0'" in told
-        assert "hint: if it is older, attach it once with DuckDB" in told
+        assert "has catalog version '0.3', Headwater writes '1.0'" in reported
+        assert "hint: if it is older, attach it once with DuckDB" in reported
 
 
 def test_a_catalog_that_is_no_database(folder: Folder, shop: str) -> None:
     (folder.path / "lake.sqlite").write_text("a letter to my aunt, much longer than the header of a database " * 20)
     folder.config(shop)
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == OPERATOR
-    assert "lake.sqlite" in told
+    assert "lake.sqlite" in reported
 
 
 def test_an_unreachable_catalog(folder: Folder, shop: str) -> None:
     folder.config(shop, catalog="postgresql://lake:t0psecret@127.0.0.1:1/lakes?schema=main")
-    code, told = folder.run("check")
+    code, reported = folder.run("check")
     assert code == UNREACHABLE
-    assert "the catalog postgresql://lake@127.0.0.1:1/lakes?schema=main does not answer" in told
-    assert "t0psecret" not in told
+    assert "the catalog postgresql://lake@127.0.0.1:1/lakes?schema=main does not answer" in reported
+    assert "t0psecret" not in reported
 
 
 def test_several_problems_are_all_told_and_the_gravest_decides(folder: Folder, shop: str) -> None:
@@ -219,35 +222,35 @@ def test_several_problems_are_all_told_and_the_gravest_decides(folder: Folder, s
     execute(shop, "CREATE TABLE keyless (id int)")
     dead = "postgresql://lake@127.0.0.1:1/lakes"
     folder.config(shop, "public.ordesr", "public.keyless", log="./file/log", catalog=dead)
-    code, told = folder.run("run")
-    assert told.count("error: ") == 4
+    code, reported = folder.run("run")
+    assert reported.count("error: ") == 4
     for part in ("'public.ordesr'", "'public.keyless'", "file/log'", "127.0.0.1:1"):
-        assert part in told
+        assert part in reported
     assert code == OPERATOR
 
 
 def test_typos_in_the_config_are_all_told(folder: Folder) -> None:
     folder.config("postgresql://db/shop", more="spark: {mastr: local}\nsorce: x\nserver: {port: many}\n")
-    code, told = folder.run("run", hints=False)  # what a port must be, its message says
+    code, reported = folder.run("run", hints=False)  # what a port must be, its message says
     assert code == CONFIG
-    assert "unknown key 'sorce'\nhint: did you mean 'source'?" in told
-    assert "unknown key 'mastr'\nhint: did you mean 'master'?" in told
-    assert "server.port: should be a valid integer" in told
+    assert "unknown key 'sorce'\nhint: did you mean 'source'?" in reported
+    assert "unknown key 'mastr'\nhint: did you mean 'master'?" in reported
+    assert "server.port: should be a valid integer" in reported
 
 
 @pytest.mark.parametrize("command", ["check", "run", "status", "verify"])
 def test_a_missing_config(folder: Folder, command: str) -> None:
-    code, told = folder.run(command)
+    code, reported = folder.run(command)
     assert code == CONFIG
-    assert f"no config file '{folder.path}/headwater.yaml'" in told
+    assert f"no config file '{folder.path}/headwater.yaml'" in reported
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["verify"], ["verify", "public.orders"]])
 def test_a_config_that_has_never_run(folder: Folder, shop: str, arguments: list[str]) -> None:
     folder.config(shop)
-    code, told = headwater(folder.path / "headwater.yaml", *arguments)  # in a process: it must not end our Spark
+    code, reported = headwater(folder.path / "headwater.yaml", *arguments)  # in a process: it must not end our Spark
     assert code == CONFIG
-    assert "hint: start it with `headwater run`" in told
+    assert "hint: start it with `headwater run`" in reported
 
 
 def test_an_unknown_table_to_verify(folder: Folder, shop: str) -> None:
@@ -255,9 +258,9 @@ def test_an_unknown_table_to_verify(folder: Folder, shop: str) -> None:
     config = Config.load(folder.path / "headwater.yaml", {})
     with closing(open_state(config)) as state:
         make_ready(config, state)
-    code, told = folder.run("verify", "public.ordres")
+    code, reported = folder.run("verify", "public.ordres")
     assert code == CONFIG
-    assert "error: table 'public.ordres' is not mirrored\nhint: did you mean public.orders?" in told
+    assert "error: table 'public.ordres' is not mirrored\nhint: did you mean public.orders?" in reported
 
 
 def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: Folder, shop: str) -> None:
@@ -267,21 +270,21 @@ def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: 
     with closing(open_state(config)) as state:
         make_ready(config, state)
     folder.config(shop, "public.orders")
-    code, told = headwater(folder.path / "headwater.yaml", "verify")  # in a process: it must not end our Spark
-    assert "public.gone: not compared: it is no longer in the config" in told
-    assert "public.orders: not compared: it has not been copied yet" in told
-    assert "verify: 1 of 2 tables could not be compared; no other table differs" in told
+    code, reported = headwater(folder.path / "headwater.yaml", "verify")  # in a process: it must not end our Spark
+    assert "public.gone: not compared: it is no longer in the config" in reported
+    assert "public.orders: not compared: it has not been copied yet" in reported
+    assert "verify: 1 of 2 tables could not be compared; no other table differs" in reported
     assert code == 1
     execute(shop, "DROP TABLE gone")
-    code, told = headwater(folder.path / "headwater.yaml", "verify", "public.gone")
-    assert "verify: OK (0 tables, 0 rows; 1 not compared)" in told
+    code, reported = headwater(folder.path / "headwater.yaml", "verify", "public.gone")
+    assert "verify: OK (0 tables, 0 rows; 1 not compared)" in reported
     assert code == 0
 
 
 def test_run_says_at_once_that_it_will_start_spark(folder: Folder) -> None:
     folder.config("postgresql://app@127.0.0.1:1/shop")
-    _, told = folder.run("run")
-    first, second, *_ = told.splitlines()
+    _, reported = folder.run("run")
+    first, second, *_ = reported.splitlines()
     assert "checking the source and the lakes, then starting Spark, which takes some seconds" in first
     assert second.startswith("error: ")
 
@@ -290,13 +293,13 @@ def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop
     folder.config(shop)
     folder.run("check")  # makes the lake
     with closing(open_state(Config.load(folder.path / "headwater.yaml", {}))) as state, state.lock("run:g"):
-        code, told = folder.run("query", "--fresh", "SELECT 1")
+        code, reported = folder.run("query", "--fresh", "SELECT 1")
     assert code == UNREACHABLE
-    assert "group 'g'" in told
+    assert "group 'g'" in reported
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["chekc"], "No such command 'chekc'"),
         (["run", "--until-cought-up"], "No such option"),
@@ -304,7 +307,7 @@ def test_a_fresh_query_while_the_first_run_is_only_starting(folder: Folder, shop
         (["status", "everything"], "unexpected extra argument"),
     ],
 )
-def test_wrong_usage(arguments: list[str], told: str) -> None:
+def test_wrong_usage(arguments: list[str], reported: str) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == CONFIG
-    assert told in result.stderr
+    assert reported in result.stderr

@@ -76,9 +76,9 @@ def test_a_child_that_meets_a_bug_is_started_again_and_the_log_says_that_it_was_
             child.look()
             time.sleep(0.05)
     assert (child.gave_up, child.restart_at > 0) == (None, True)
-    (told,) = [record for record in caplog.records if "ended with 70" in record.message]
-    assert told.levelno == logging.ERROR
-    assert "a bug in Headwater" in told.message
+    (reported,) = [record for record in caplog.records if "ended with 70" in record.message]
+    assert reported.levelno == logging.ERROR
+    assert "a bug in Headwater" in reported.message
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])

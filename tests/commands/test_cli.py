@@ -70,7 +70,7 @@ def test_wrong_usage_ends_with_2(runner: CliRunner, arguments: list[str], messag
 @pytest.mark.parametrize(
     ("error", "code"), [(CheckFailed, 1), (ConfigError, 2), (Unreachable, 3), (OperatorMustAct, 4), (HeadwaterError, 1)]
 )
-def test_an_error_is_told_on_stderr_with_its_hint_and_its_exit_code(
+def test_an_error_is_reported_on_stderr_with_its_hint_and_its_exit_code(
     runner: CliRunner, error: type[HeadwaterError], code: int
 ) -> None:
     result = runner.invoke(failing(error("cannot do 'x'", hint="do 'y'")), ["fail"])
@@ -108,14 +108,14 @@ def test_a_password_in_an_error_is_struck_out(runner: CliRunner) -> None:
     assert "hunter2" not in result.output
 
 
-def test_without_a_config_file_the_next_move_is_told(runner: CliRunner) -> None:
+def test_without_a_config_file_the_next_move_is_reported(runner: CliRunner) -> None:
     result = runner.invoke(cli, ["query", "SELECT 1"])
     assert result.exit_code == 2
     assert "no config file 'headwater.yaml'" in result.stderr
     assert "headwater demo" in result.stderr
 
 
-def test_all_mistakes_in_the_config_are_told(runner: CliRunner) -> None:
+def test_all_mistakes_in_the_config_are_reported(runner: CliRunner) -> None:
     Path("bad.yaml").write_text("sorce: x\nlog: gs://b\nlakes: {}\n")
     result = runner.invoke(cli, ["-c", "bad.yaml", "query", "SELECT 1"])
     assert result.exit_code == 2

@@ -212,16 +212,16 @@ def test_the_config_file_is_what_it_writes(folder: Path, shop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "reported"),
     [
         (["shop"], 2, "not a PostgreSQL URL (write postgresql://user@host/database)"),
         (["postgresql://a:t0p@secret@db/x"], 2, "not a libpq URL"),
         (["postgresql://app:t0psecret@127.0.0.1:1/shop"], 3, "cannot reach database 'shop' on 127.0.0.1:1"),
     ],
 )
-def test_a_url_that_leads_nowhere_writes_nothing(folder: Path, arguments: list[str], code: int, told: str) -> None:
+def test_a_url_that_leads_nowhere_writes_nothing(folder: Path, arguments: list[str], code: int, reported: str) -> None:
     done = init(*arguments)
-    assert (done.exit_code, told in done.stderr) == (code, True)
+    assert (done.exit_code, reported in done.stderr) == (code, True)
     assert "secret" not in done.stderr
     assert list(folder.iterdir()) == []
 

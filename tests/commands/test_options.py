@@ -62,7 +62,7 @@ def test_the_config_is_named_before_or_after_the_command(arguments: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("-c", "a.yaml", "check", "-c", "b.yaml"), "--config is 'a.yaml' before the command, and 'b.yaml' after it"),
         (("group", "-c", "a.yaml", "list", "-c", "b.yaml"), "'a.yaml' before the command, and 'b.yaml' after it"),
@@ -72,10 +72,10 @@ def test_the_config_is_named_before_or_after_the_command(arguments: tuple[str, .
         ),
     ],
 )
-def test_two_different_values_are_wrong_usage(arguments: tuple[str, ...], told: str) -> None:
+def test_two_different_values_are_wrong_usage(arguments: tuple[str, ...], reported: str) -> None:
     done = said(*arguments)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert reported in done.stderr
     assert "unknown key" not in done.stderr
 
 
@@ -93,11 +93,11 @@ def test_the_log_has_the_format_that_was_asked_for(folder: Path, arguments: tupl
     (folder / "headwater.yaml").write_text("source: postgresql://db/shop\nlog: log\nlakes: {}\n")
     program = type(cli)("headwater", callback=cli.callback, params=cli.params)
     program.add_command(speak)
-    told = CliRunner().invoke(program, arguments).stderr
+    reported = CliRunner().invoke(program, arguments).stderr
     if len(arguments) == 1:
-        assert told.endswith(" WARNING headwater.test: something happened\n")
+        assert reported.endswith(" WARNING headwater.test: something happened\n")
     else:
-        assert json.loads(told)["message"] == "something happened"
+        assert json.loads(reported)["message"] == "something happened"
 
 
 def test_every_command_that_reads_a_config_is_among_these() -> None:

@@ -179,7 +179,7 @@ def test_a_bad_value_is_named_with_its_place(tmp_path: Path, old: str, new: str,
     assert f"headwater.yaml: {expected}" in problem
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = """
 source: mysql://db
 sate: x
@@ -190,8 +190,8 @@ groups:
   two: {lake: main, tables: [a, {table: b, as: A}]}
   three: {tables: [c]}
 """
-    told = problems(tmp_path, text)
-    places = sorted(each.split(": ")[1] for each in told)
+    reported = problems(tmp_path, text)
+    places = sorted(each.split(": ")[1] for each in reported)
     assert places == [
         "groups.one.lake",
         "groups.one.tabels",
@@ -229,8 +229,8 @@ def test_the_same_table_may_go_into_two_lakes(tmp_path: Path) -> None:
 
 def test_one_lake_has_one_name(tmp_path: Path) -> None:
     twice = '\n  other: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}\ngroups:'
-    told = problems(tmp_path, SMALL.replace("\ngroups:", twice))
-    assert any("lakes.other.ducklake: the same lake as lakes.main.ducklake" in each for each in told)
+    reported = problems(tmp_path, SMALL.replace("\ngroups:", twice))
+    assert any("lakes.other.ducklake: the same lake as lakes.main.ducklake" in each for each in reported)
 
 
 def test_with_several_lakes_a_group_must_name_its_own(tmp_path: Path) -> None:
@@ -334,8 +334,8 @@ def test_no_password_gets_into_an_error(tmp_path: Path, broken: str) -> None:
 
 def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
     config = load(tmp_path, WHOLE, {"STATE_URL": "postgresql://x"})
-    told = [str(each).splitlines()[0] for each in unsupported(config)]
-    assert told == [
+    reported = [str(each).splitlines()[0] for each in unsupported(config)]
+    assert reported == [
         "groups.shop.tables[1].partition_by: partitioning (of 'public.events') is not available in this version",
         "routes.by_company: a route is not available in this version",
     ]
@@ -377,7 +377,7 @@ def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "reported"),
     [
         ("columns: [id], exclude: [x]", "name either the `columns` to carry or those to `exclude`, not both"),
         ("columns: []", "names no column"),
@@ -389,6 +389,6 @@ def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> No
         ("excluded: [x]", "did you mean 'exclude'?"),
     ],
 )
-def test_what_contradicts_itself_about_a_table_is_told(tmp_path: Path, entry: str, told: str) -> None:
+def test_what_contradicts_itself_about_a_table_is_reported(tmp_path: Path, entry: str, reported: str) -> None:
     (problem,) = problems(tmp_path, SMALL.replace("[public.orders]", f"[{{table: public.orders, {entry}}}]"))
-    assert told in problem
+    assert reported in problem

@@ -243,7 +243,7 @@ def test_a_table_dropped_in_the_lake_stops_alone(orders: Mirror) -> None:
     orders.stop_capture()
     assert [(each.table, each.ok) for each in orders.verify()] == [("public.orders", False), ("public.other", True)]
     orders.capture()
-    orders.ask("DROP TABLE lake.public.other")  # the last one: that is told, too, and nothing turns in circles
+    orders.ask("DROP TABLE lake.public.other")  # the last one: that is reported, too, and nothing loops
     orders.execute("INSERT INTO other VALUES (4, 'is not there')")
     assert orders.sync() == []
     assert {state for state, _ in states(orders).values()} == {"ERRORED"}
@@ -277,7 +277,7 @@ def test_a_table_altered_in_the_lake_is_brought_back_to_its_sources_shape(mirror
     mirror.sync()
     for name in names:
         assert mirror.ask(f"SELECT id, item, gone FROM lake.public.{name} ORDER BY id") == [(1, None, 3), (2, "new", 2)]
-    assert mirror.ask("SELECT more FROM lake.public.t_more") == [(None,), (None,)]  # somebody's column is left to them
+    assert mirror.ask("SELECT more FROM lake.public.t_more") == [(None,), (None,)]  # the other client's column stays
 
 
 def test_deletes_of_others_in_a_format_we_do_not_read_stop_their_table_alone(orders: Mirror) -> None:

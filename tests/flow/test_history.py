@@ -16,7 +16,7 @@ def started(mirror: Mirror, identity: str = "DEFAULT") -> Mirror:
     return mirror
 
 
-def test_every_change_is_appended_with_what_is_told_of_the_old_row(mirror: Mirror) -> None:
+def test_every_change_is_appended_with_what_is_reported_of_the_old_row(mirror: Mirror) -> None:
     started(mirror)
     mirror.execute("INSERT INTO t VALUES (2, 'new')", "UPDATE t SET v = 'changed' WHERE id = 2")
     mirror.execute(

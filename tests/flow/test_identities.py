@@ -1,4 +1,4 @@
-"""Every replica identity: what a change tells of the row it replaces is enough, or the table is refused."""
+"""Every replica identity: what a change has of the row it replaces is enough, or the table is refused."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def replayed(mirror: Mirror, table: str, start: Rows, first: int, last: int) -> 
     rows: dict[int, tuple[Any, ...]] = {row_id: tuple(row) for row_id, *row in start}
     for snapshot in sorted({change[0] for change in feed}):
         changes = [change for change in feed if change[0] == snapshot]
-        assert len({(row_id, kind) for _, row_id, kind, *_ in changes}) == len(changes), "a change is told twice"
+        assert len({(row_id, kind) for _, row_id, kind, *_ in changes}) == len(changes), "a change is there twice"
         for _, row_id, kind, *row in changes:
             if kind in ("delete", "update_preimage"):
                 assert rows.pop(row_id) == tuple(row)

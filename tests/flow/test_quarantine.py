@@ -44,7 +44,7 @@ def test_values_that_do_not_fit_are_kept_and_marked_when_they_are_gone(mirror: M
     mirror.sync()
     assert mirror.ask(OPEN) == []
     resolved = "SELECT column_name, value FROM lake.headwater_quarantine WHERE resolved_lsn > lsn ORDER BY ALL"
-    assert mirror.ask(resolved) == [  # two were told again by updates of something else in their rows
+    assert mirror.ask(resolved) == [  # two were sent again by updates of something else in their rows
         ("at", "294276-01-01 00:00:00"),
         ("at", "294276-01-01 00:00:00"),
         ("n", "0.1234567890123456789"),

@@ -311,11 +311,11 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
     )
     mirror.sync()
     mirror.assert_equal("a", "b", "other")
-    told = {row.lake.name: row.error or "" for row in mirror.m.state.tables("g") if row.state == "ERRORED"}
-    assert "keeps for itself" in told.pop("reserved")
-    assert told.keys() == {"twice", "one", "two", "three", "four"}
-    assert all("already" in told[name] for name in ("one", "two"))
-    assert all("differ in case only" in told[name] for name in ("twice", "three", "four"))
+    reported = {row.lake.name: row.error or "" for row in mirror.m.state.tables("g") if row.state == "ERRORED"}
+    assert "keeps for itself" in reported.pop("reserved")
+    assert reported.keys() == {"twice", "one", "two", "three", "four"}
+    assert all("already" in reported[name] for name in ("one", "two"))
+    assert all("differ in case only" in reported[name] for name in ("twice", "three", "four"))
     mirror.ask("DROP VIEW lake.public.viewed")
     for row in mirror.m.state.tables("g"):
         if row.lake.name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""History mode on messages made by hand: every change is a row, with what the source tells of the one before."""
+"""History mode on messages made by hand: every change is a row, with what the source sends of the one before."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_every_row_knows_its_place_in_the_order_of_all_changes() -> None:
     ]
 
 
-def test_a_value_that_does_not_fit_is_told_with_its_row_also_behind_a_truncate() -> None:
+def test_a_value_that_does_not_fit_is_reported_with_its_row_also_behind_a_truncate() -> None:
     found = rows_of(TRUNCATE, insert("1", "a", "NaN"), TRUNCATE, delete(row=("1", "a", "Infinity")))
     assert found.bad == {"price": (Bad(1, "NaN"), Bad(3, "Infinity"))}
     assert found.rows["price"].null_count == 4

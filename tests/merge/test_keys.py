@@ -260,7 +260,7 @@ def test_columns_of_entire_rows_cannot_run_together(rows: list[tuple[Any, ...]])
     assert row_bytes([column.slice(1) for column in columns]).to_pylist() == found[1:]
 
 
-def test_a_row_is_told_apart_by_its_key_or_else_by_all_it_holds() -> None:
+def test_a_row_is_reported_apart_by_its_key_or_else_by_all_it_holds() -> None:
     rows = pa.table({"a": pa.chunked_array([[1], [2]]), "b": ["x", "y"]})
     assert row_keys(rows, {"a": BIGINT}).to_pylist() == [bytes(7) + b"\1", bytes(7) + b"\2"]
     assert row_keys(rows, {}).equals(row_bytes([pa.array([1, 2]), pa.array(["x", "y"])]))

@@ -23,7 +23,7 @@ def test_both_ways_find_every_place_of_a_key_and_no_other(wanted: set[bytes], he
         assert found.tolist() == expected
 
 
-def test_two_keys_with_one_hash_are_told_apart() -> None:
+def test_two_keys_with_one_hash_are_reported_apart() -> None:
     long, short = _alike()
     hashes = key_hashes(pa.array([long, short], pa.binary()))
     assert hashes[0] == hashes[1]

@@ -101,8 +101,8 @@ class Source:
         moved = old is not None and old != key
         event = Event("update", key, sent, old if moved else None) if old else Event("insert", key, sent)
         self.events[oid].append(event)
-        told = update(*(TOAST if each is UNCHANGED else each for each in sent))
-        self._tell(oid, op, key, told, any(alone), old if moved and any(alone) else None)
+        reported = update(*(TOAST if each is UNCHANGED else each for each in sent))
+        self._tell(oid, op, key, reported, any(alone), old if moved and any(alone) else None)
 
     def _tell(
         self, oid: int, op: int, key: bytes, message: bytes | None, holes: bool = False, origin: bytes | None = None
@@ -169,7 +169,7 @@ def test_any_history_folds_to_what_the_specification_says(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps.map(lambda step: (step[0], 11, *step[2:])), max_size=25), st.integers(2, 4))
-def test_folded_in_several_buckets_it_is_the_same_unless_it_is_told_that_it_is_not(
+def test_folded_in_several_buckets_it_is_the_same_unless_it_is_reported_that_it_is_not(
     history: list[tuple[Any, ...]], buckets: int
 ) -> None:
     source = Source(history)
@@ -184,7 +184,7 @@ def test_folded_in_several_buckets_it_is_the_same_unless_it_is_told_that_it_is_n
 
 
 @pytest.mark.parametrize(
-    ("history", "told"),
+    ("history", "reported"),
     [
         ([("update", True)], False),
         ([("move", False)], False),
@@ -198,7 +198,7 @@ def test_folded_in_several_buckets_it_is_the_same_unless_it_is_told_that_it_is_n
     ],
 )
 def test_the_table_is_needed_in_one_bucket_only_if_a_row_with_holes_left_a_past_in_another(
-    history: list[Any], told: bool
+    history: list[Any], reported: bool
 ) -> None:
     """All of it happens to the row that has the highest id; every key has a bucket of its own."""
     source = Source([(op, 11, -1, -1, (alone, False), False) for op, alone in history])
@@ -207,10 +207,10 @@ def test_the_table_is_needed_in_one_bucket_only_if_a_row_with_holes_left_a_past_
         fold_table(as_table([each for each in source.changes if each.key == key or each.op == TRUNCATE]))
         for key in keys
     ]
-    assert any(net.scattered for net in nets) is told
+    assert any(net.scattered for net in nets) is reported
     whole = fold_table(as_table(source.changes))
     assert not whole.scattered
-    for found in [[whole]] if told else [[whole], nets]:
+    for found in [[whole]] if reported else [[whole], nets]:
         check(found, fold(source.events[11]), source.tables[11])
 
 
@@ -222,7 +222,7 @@ def test_a_long_chain_of_updates_is_followed_to_its_end() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(TABLES), st.integers(0, 50), st.integers(0, 50)), unique=True))
-def test_tables_are_told_apart_and_each_is_in_commit_order(rows: list[tuple[int, int, int]]) -> None:
+def test_tables_are_reported_apart_and_each_is_in_commit_order(rows: list[tuple[int, int, int]]) -> None:
     changes = [Change(0, oid, b"k", lsn, seq, INSERT, 1, b"%d %d" % (lsn, seq)) for oid, lsn, seq in rows]
     found = {
         oid: list(zip(table["lsn"].to_pylist(), table["seq"].to_pylist(), strict=True))

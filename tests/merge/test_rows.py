@@ -36,7 +36,7 @@ ID, ITEM, PRICE = column("id", INT4, 1), column("item", TEXT, 2), column("price"
 SHAPE = relation(ID, ITEM, PRICE)
 
 
-def told(messages: list[bytes], shape: Relation = SHAPE) -> list[tuple[int, str, bytes]]:
+def reported(messages: list[bytes], shape: Relation = SHAPE) -> list[tuple[int, str, bytes]]:
     """What each message does to which key, in the order in which it happens: (message, op, key)."""
     found = keyed(mirror(shape), shape, pa.array(messages, pa.binary()))
     rows = zip(found.rows.tolist(), found.late.tolist(), found.op.tolist(), found.key.to_pylist(), strict=True)
@@ -52,14 +52,14 @@ def told(messages: list[bytes], shape: Relation = SHAPE) -> list[tuple[int, str,
         (delete("1", None, None), [("D", 1)]),
         (delete(row=("1", "a", "1.00")), [("D", 1)]),
         (update("2", "a", None, key=("1", None, None)), [("D", 1), ("I", 2)]),
-        (update("1", "a", None, key=("1", None, None)), [("U", 1)]),  # PostgreSQL tells an old key that is the same
+        (update("1", "a", None, key=("1", None, None)), [("U", 1)]),  # PostgreSQL sends an old key that is the same
         (update("2", "a", None, row=("1", "a", "1.00")), [("D", 1), ("I", 2)]),
         (update("1", "b", None, row=("1", "a", "1.00")), [("U", 1)]),
         (update("-1", "b", None, key=("2147483647", None, None)), [("D", 2147483647), ("I", -1)]),
     ],
 )
 def test_what_a_message_does_to_which_key(message: bytes, does: list[tuple[str, int]]) -> None:
-    assert told([message]) == [(0, op, number(key)) for op, key in does]
+    assert reported([message]) == [(0, op, number(key)) for op, key in does]
 
 
 def test_messages_keep_their_order_and_a_moved_row_leaves_before_it_arrives() -> None:
@@ -70,7 +70,7 @@ def test_messages_keep_their_order_and_a_moved_row_leaves_before_it_arrives() ->
         delete("1", None, None),
         update("3", "z", None),
     ]
-    assert told(messages) == [
+    assert reported(messages) == [
         (0, "D", number(1)),
         (0, "I", number(2)),
         (1, "I", number(1)),
@@ -83,7 +83,7 @@ def test_messages_keep_their_order_and_a_moved_row_leaves_before_it_arrives() ->
 
 @pytest.mark.parametrize("shape", [SHAPE, relation(ITEM, PRICE)])
 def test_no_messages_have_no_keys(shape: Relation) -> None:
-    assert told([], shape) == []
+    assert reported([], shape) == []
 
 
 def test_a_key_of_several_columns_moves_when_any_of_them_does() -> None:
@@ -92,7 +92,7 @@ def test_a_key_of_several_columns_moves_when_any_of_them_does() -> None:
     move = update("x", "v", "2", key=("x", None, "1"))
     x1 = (1).to_bytes(8, "big") + b"x" + number(1)
     x2 = (1).to_bytes(8, "big") + b"x" + number(2)
-    assert told([stay, move], shape) == [(0, "U", x1), (1, "D", x1), (1, "I", x2)]
+    assert reported([stay, move], shape) == [(0, "U", x1), (1, "D", x1), (1, "I", x2)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_key_of_several_columns_moves_when_any_of_them_does() -> None:
 )
 def test_a_key_spelled_otherwise_but_equal_does_not_move(type_: BaseType, old: str, new: str) -> None:
     shape = relation(column("id", type_, 1), ITEM)
-    assert [op for _, op, _ in told([update(new, "v", key=(old, None))], shape)] == ["U"]
+    assert [op for _, op, _ in reported([update(new, "v", key=(old, None))], shape)] == ["U"]
 
 
 def test_the_key_is_found_by_its_number_in_an_older_version_of_the_table() -> None:
@@ -118,7 +118,7 @@ def test_a_key_widened_since_is_the_one_the_lake_has() -> None:
     assert before.key.equals(after.key)
 
 
-def test_a_large_key_that_was_left_alone_is_told_by_the_old_key() -> None:
+def test_a_large_key_that_was_left_alone_is_reported_by_the_old_key() -> None:
     shape = relation(column("big", TEXT, 1), column("id_a", TEXT, 2), column("v", TEXT, 3), column("id_b", INT4, 4))
     stay = update("x", TOAST, "v", "1", key=(None, "k", None, "1"))
     move = update("x", TOAST, "v", "2", key=(None, "k", None, "1"))
@@ -169,7 +169,7 @@ def test_without_a_key_every_update_takes_one_row_out_and_puts_one_in() -> None:
         update("b", TOAST, row=("b", "2.00")),
         delete(row=("b", None)),
     ]
-    found = told(messages, BAG)
+    found = reported(messages, BAG)
     a1, b1, b2, b_null = (keyed(mirror(BAG), BAG, pa.array([insert(*row)])).key[0].as_py() for row in
                           (("a", "1.00"), ("b", "1.00"), ("b", "2.00"), ("b", None)))  # fmt: skip
     assert len({a1, b1, b2, b_null}) == 4
@@ -179,7 +179,7 @@ def test_without_a_key_every_update_takes_one_row_out_and_puts_one_in() -> None:
 @pytest.mark.parametrize("message", [update("a", "1.00"), delete("a", None), update("a", "1.00", key=("b", None))])
 def test_without_a_key_a_change_that_does_not_tell_the_whole_old_row_cannot_be_followed(message: bytes) -> None:
     with pytest.raises(CannotFollow, match="comes without the whole old row"):
-        told([message], BAG)
+        reported([message], BAG)
 
 
 def test_without_a_key_rows_from_before_a_column_are_those_that_show_its_default() -> None:
@@ -191,7 +191,7 @@ def test_without_a_key_rows_from_before_a_column_are_those_that_show_its_default
 
 
 def typed(newest: Relation, versions: dict[int, Relation], *upserts: dict[str, Any], lake: Any = None) -> Typed:
-    """The rows of these upserts (of `net.UPSERT`; relation 1 unless told)."""
+    """The rows of these upserts (of `net.UPSERT`; relation 1 unless given)."""
     table = pa.Table.from_pylist([{"relation": 1} | each for each in upserts], schema=UPSERT)
     return typed_rows(mirror(newest), versions, table, lake)
 
@@ -255,7 +255,7 @@ def test_a_message_of_another_shape_is_refused(message: bytes, complaint: str) -
         (relation(ID), insert(None), r"NULL", False),
     ],
 )
-def test_a_change_whose_key_cannot_be_read_is_told(
+def test_a_change_whose_key_cannot_be_read_is_reported(
     version: Relation, message: bytes, complaint: str, needs_recopy: bool
 ) -> None:
     with pytest.raises(TableError, match=complaint) as refused:
@@ -305,7 +305,7 @@ def test_holes_are_filled_from_the_old_row_then_from_older_messages_then_from_th
     ]
 
 
-def test_a_value_from_an_older_message_that_does_not_fit_is_told_with_the_row_that_shows_it() -> None:
+def test_a_value_from_an_older_message_that_does_not_fit_is_reported_with_the_row_that_shows_it() -> None:
     upsert = {
         "message": update("1", "a", TOAST),
         "older": [insert("1", "b", "NaN")],

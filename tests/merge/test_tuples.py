@@ -83,9 +83,9 @@ def encode(op: str, old: tuple[str, list[Value]] | None, new: list[Value] | None
 
 
 def known(old: tuple[str, list[Value]] | None, new: list[Value], key: frozenset[int]) -> list[Value]:
-    """A new row, with what the old tuple of its message tells of it."""
-    tells = {"K": key, "O": frozenset(range(3))}[old[0]] if old else frozenset()
-    return [old[1][at] if old and cell == TOAST and at in tells else cell for at, cell in enumerate(new)]
+    """A new row, with what the old tuple of its message has of it."""
+    sent = {"K": key, "O": frozenset(range(3))}[old[0]] if old else frozenset()
+    return [old[1][at] if old and cell == TOAST and at in sent else cell for at, cell in enumerate(new)]
 
 
 flat = st.lists(st.one_of(st.none(), texts), min_size=3, max_size=3)  # PostgreSQL sends old rows whole

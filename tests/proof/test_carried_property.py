@@ -150,9 +150,9 @@ def _play(disturbed: Disturbed, seed: int) -> None:
         try:
             play(disturbed, carried, other)
         except BaseException as error:
-            told = disturbed.folder / "said.sql"
-            told.write_text("\n".join(carried.said))
-            error.add_note(f"all statements are in {told}")
+            reported = disturbed.folder / "said.sql"
+            reported.write_text("\n".join(carried.said))
+            error.add_note(f"all statements are in {reported}")
             raise
         assert carried.done.total() > 50
 
@@ -195,7 +195,7 @@ def test_a_column_under_a_dropped_ones_name_has_nothing_of_its_quarantine(distur
 
 @pytest.mark.parametrize("end", ["ROLLBACK TO s; COMMIT", "ROLLBACK", "RELEASE s; ROLLBACK"])
 def test_a_large_transaction_that_was_rolled_back_while_nobody_read(disturbed: Disturbed, end: str) -> None:
-    """PostgreSQL 18 tells of the end of its subtransactions although it never began to stream it."""
+    """PostgreSQL 18 reports the end of its subtransactions although it never began to stream it."""
     disturbed.execute(f"ALTER DATABASE {disturbed.source.info.dbname} SET logical_decoding_work_mem = '64kB'")
     disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     disturbed.start()

@@ -107,8 +107,8 @@ def assert_whole(mirror: Mirror) -> None:
     mirror.assert_equal("orders", "ledger")
     assert_no_change_twice(mirror, "audit")
     assert [each for each in mirror.verify() if not each.ok] == []
-    told = mirror.ask("SELECT value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL ORDER BY value")
-    assert told == [("Infinity",), ("NaN",)]
+    reported = mirror.ask("SELECT value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL ORDER BY value")
+    assert reported == [("Infinity",), ("NaN",)]
     for table in ("orders", "ledger"):
         assert mirror.ask(
             f"SELECT count(*) - count(DISTINCT id), count(*) - count(DISTINCT rowid) FROM lake.public.{table}"

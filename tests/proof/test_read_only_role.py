@@ -110,8 +110,8 @@ def test_a_role_that_only_reads_and_replicates_mirrors_what_the_script_lets_it_r
     shop.say("run", "--until-caught-up")
     execute(shop.admin, *CHANGES)
     shop.granted()  # once more changes nothing
-    told = shop.say("run", "--until-caught-up")
-    assert "copied again" not in told
+    reported = shop.say("run", "--until-caught-up")
+    assert "copied again" not in reported
     shop.say("verify")
     carried = shop.say(
         "query", "SELECT count(*) AS n FROM public.orders WHERE twice = id * 2 AND note = 'none'", "--json"
@@ -143,9 +143,9 @@ def test_what_the_dba_must_do_is_said_with_its_statement_and_then_the_run_goes_o
     execute(shop.admin, "CREATE TABLE later (id int PRIMARY KEY)", f"GRANT SELECT ON later TO {shop.role}")
     shop.written("public.orders", "public.later")
     for command in ("check", "run"):
-        told = shop.say(command, code=4)
-        assert f"does not list public.later, and role '{shop.role}' may not alter it" in told
-        assert 'ALTER PUBLICATION "headwater_shop" ADD TABLE "public"."later";' in told
+        reported = shop.say(command, code=4)
+        assert f"does not list public.later, and role '{shop.role}' may not alter it" in reported
+        assert 'ALTER PUBLICATION "headwater_shop" ADD TABLE "public"."later";' in reported
     execute(shop.admin, 'ALTER PUBLICATION "headwater_shop" ADD TABLE "public"."later"')
     # A table that is replaced stops alone, until the publication lists the new one.
     execute(
@@ -157,9 +157,9 @@ def test_what_the_dba_must_do_is_said_with_its_statement_and_then_the_run_goes_o
         f"GRANT SELECT ON orders TO {shop.role}",
     )
     add = 'ALTER PUBLICATION "headwater_shop" ADD TABLE "public"."orders";'
-    told = shop.say("run", "--until-caught-up", code=1)
-    assert "table 'public.orders' is another table now" in told
-    assert add in told
+    reported = shop.say("run", "--until-caught-up", code=1)
+    assert "table 'public.orders' is another table now" in reported
+    assert add in reported
     execute(shop.admin, add)
     shop.say("run", "--until-caught-up")
     shop.say("verify")

@@ -347,7 +347,7 @@ def test_a_second_run_on_the_same_groups_is_refused(live: World) -> None:
     live.caught_up()
 
 
-def test_a_run_that_is_told_to_stop_drains_and_leaves_nobody_behind(live: World) -> None:
+def test_a_run_that_is_reported_to_stop_drains_and_leaves_nobody_behind(live: World) -> None:
     run = running(live)
     live.execute("INSERT INTO orders (item, amount) SELECT 'many', i FROM generate_series(1, 5000) i")
     live.captured()

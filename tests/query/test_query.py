@@ -108,7 +108,7 @@ def test_only_reading_is_allowed(config: Config, sql: str) -> None:
         ("SELECT nonsense FROM public.orders", "nonsense"),
     ],
 )
-def test_a_mistake_in_the_sql_is_told_in_duckdbs_words(config: Config, sql: str, message: str) -> None:
+def test_a_mistake_in_the_sql_is_reported_in_duckdbs_words(config: Config, sql: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         query(config, sql, {})
     assert caught.value.exit_code == 2

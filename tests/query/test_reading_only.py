@@ -171,10 +171,10 @@ def test_every_way_to_write_or_to_read_elsewhere_is_refused(
     place: Place = request.getfixturevalue(where)
     monkeypatch.chdir(tmp_path)
     before = place.content()
-    code, told = place.query(sql)
-    assert code == 2, told
-    assert told.startswith("error: ")
-    assert "root:" not in told
+    code, reported = place.query(sql)
+    assert code == 2, reported
+    assert reported.startswith("error: ")
+    assert "root:" not in reported
     assert place.content() == before
     assert list(tmp_path.iterdir()) == []
 

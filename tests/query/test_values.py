@@ -140,7 +140,7 @@ def test_a_value_is_printed_as_duckdb_prints_it(
     assert plain.execute(f"SELECT CAST({expression} AS VARCHAR)").fetchall() == [(text,)]
     assert texts[index] == text
     expected = text if value is SAME else value
-    assert json.dumps(exact[f"v{index}"]) == json.dumps(expected)  # tells apart 0.0 and -0.0, 1, 1.0 and true
+    assert json.dumps(exact[f"v{index}"]) == json.dumps(expected)  # distinguishes 0.0 and -0.0, 1, 1.0 and true
 
 
 def test_null_is_null(config: Config) -> None:

@@ -45,10 +45,10 @@ def test_what_all_tables_need_is_raised_again(error: Exception) -> None:
 def test_what_a_row_can_cause_is_the_error_of_its_table(error: Exception) -> None:
     assert not needed_by_all(thrown(error))
     assert type(error).__name__ in raised(thrown(error))
-    told = table_error(error)
-    assert type(told) is TableError
-    assert type(error).__name__ in str(told)
-    assert "test_faults.py:" in str(told)
+    reported = table_error(error)
+    assert type(reported) is TableError
+    assert type(error).__name__ in str(reported)
+    assert "test_faults.py:" in str(reported)
 
 
 @pytest.mark.parametrize("error", [TableError("its own"), CannotFollow("its own")])

@@ -1,4 +1,4 @@
-"""The status tells where everything stands, in numbers that are true, and the same to people and to programs."""
+"""The status says where everything stands, in numbers that are true, and the same to people and to programs."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def in_trouble(shop: Mirror) -> Status:
     return asked(shop)
 
 
-def test_a_table_that_cannot_go_on_is_told_with_its_reason_and_its_next_try(shop: Mirror) -> None:
+def test_a_table_that_cannot_go_on_is_reported_with_its_reason_and_its_next_try(shop: Mirror) -> None:
     status = in_trouble(shop)
     assert not status.healthy
     orders, quiet = tables(status)["public.orders"], tables(status)["public.quiet"]
@@ -168,7 +168,7 @@ def test_a_table_that_cannot_go_on_is_told_with_its_reason_and_its_next_try(shop
     assert (quiet.state, quiet.rows, quiet.error) == ("STREAMING", 2, None)
 
 
-def test_values_in_quarantine_are_counted_and_a_copy_that_is_to_come_is_told(
+def test_values_in_quarantine_are_counted_and_a_copy_that_is_to_come_is_reported(
     shop: Mirror, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.execute("ALTER TABLE orders ADD total numeric", "UPDATE orders SET total = 'NaN' WHERE id = 1")

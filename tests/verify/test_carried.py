@@ -100,7 +100,7 @@ def test_a_history_is_compared_by_what_its_changes_come_to(mirror: Mirror) -> No
     mirror.sync()
     found = settled(
         mirror,
-        'ALTER TABLE h RENAME id TO "i/d"',  # what was told under the old names still counts
+        'ALTER TABLE h RENAME id TO "i/d"',  # what was given under the old names still counts
         "ALTER TABLE h RENAME v TO w",
         "ALTER TABLE h RENAME n TO v",
         'UPDATE h SET v = 5 WHERE "i/d" = 6',

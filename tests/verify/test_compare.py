@@ -89,7 +89,7 @@ def test_a_changed_value_of_every_type_is_found_and_shown(mirror: Mirror) -> Non
     assert [key_of(each)[-2:] for each in mirror.verify()] == [[PART, 100]] * len(PARTS)
 
 
-def test_missing_extra_and_doubled_rows_are_told_apart(mirror: Mirror) -> None:
+def test_missing_extra_and_doubled_rows_are_reported_apart(mirror: Mirror) -> None:
     mirror.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 100) i"
     )

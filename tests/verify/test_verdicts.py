@@ -1,4 +1,4 @@
-"""Verdicts are told to people and to programs alike."""
+"""People and programs get the same verdicts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_summary_tells_what_differs_from_what_could_not_be_compared(
     assert capsys.readouterr().out.splitlines()[-1] == summary
 
 
-def test_what_is_not_compared_is_told_apart_from_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_compared_is_reported_apart_from_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
     show([OK, KEYLESS, ERRORED, DOUBLED], as_json=False)
     assert capsys.readouterr().out.splitlines()[:-1] == [
         "public.t: OK, 5 rows at 0/1, snapshot 3",
@@ -59,8 +59,8 @@ def test_what_is_not_compared_is_told_apart_from_what_differs(capsys: pytest.Cap
         "public.d: DIFFERS at 0/1, snapshot 3: the history public.d has 2 changes more than once",
     ]
     show([OK, KEYLESS, ERRORED, DOUBLED], as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["verdict"], each["ok"]) for each in told] == [
+    reported = json.loads(capsys.readouterr().out)
+    assert [(each["verdict"], each["ok"]) for each in reported] == [
         ("equal", True),
         ("not compared", True),
         ("not compared", False),

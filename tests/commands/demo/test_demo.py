@@ -1,4 +1,4 @@
-"""The demo's folder, its mirror process, and the lines it tells people to type."""
+"""The demo's folder, its mirror process, and the lines it prints for people to type."""
 
 from __future__ import annotations
 
