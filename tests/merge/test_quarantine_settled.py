@@ -15,6 +15,7 @@ import pytest
 
 from headwater.change import Lsn, Relation
 from headwater.ducklake.model import Field, LiveFile, numbered
+from headwater.ducklake.types import ducklake_type
 from headwater.lake.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.lake.target import SETTLED
 from headwater.merge.batch import Batch
@@ -40,7 +41,7 @@ class Quarantine:
 
     def __init__(self, folder: Path) -> None:
         (folder / "q").mkdir()
-        self.fields = numbered(tuple(Field(0, name, kind) for name, _, kind in FIELDS))
+        self.fields = numbered(tuple(Field(0, name, ducklake_type(kind)) for name, kind in FIELDS.items()))
         key = tuple(field for name in KNOWN_BY for field in self.fields if field.name == name)
         self.path = f"{folder}/q/"
         self.target = DuckLakeTarget({}, Landing(self.path, self.fields, key), snapshot=5, source="1/db/g")

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headwater.change import Lsn, TableName
 from headwater.lake.target import SETTLED, Place, Target
 from headwater.values.decode import Bad
+from headwater.values.types import LakeType
 
 __all__ = [
     "FIELDS",
@@ -32,21 +33,22 @@ __all__ = [
 ]
 
 NAME = TableName("main", "headwater_quarantine")
-_TEXT = pa.large_string()
-FIELDS = (  # name, how it travels, what it is in the lake
-    ("source", _TEXT, "varchar"),  # whose OIDs these are, as the lake's positions name it
-    ("table_oid", pa.int64(), "int64"),
-    ("table_name", _TEXT, "varchar"),
-    ("key", _TEXT, "json"),  # the row's key, by column
-    ("column_number", pa.int64(), "int64"),  # PostgreSQL's: it survives a rename
-    ("column_name", _TEXT, "varchar"),
-    ("value", _TEXT, "varchar"),  # as PostgreSQL prints it
-    ("lsn", _TEXT, "varchar"),  # of the commit that brought it
-    ("row_key", pa.large_binary(), "blob"),  # the key as deliveries compare it
-    ("resolved_lsn", _TEXT, "varchar"),  # by when the value was overwritten, or its row or its column was gone
-)
+_TEXT = LakeType("text", pa.large_string(), "string")
+_INTEGER = LakeType("bigint", pa.int64(), "int64")
+FIELDS = {
+    "source": _TEXT,  # whose OIDs these are, as the lake's positions name it
+    "table_oid": _INTEGER,
+    "table_name": _TEXT,
+    "key": LakeType("json", pa.large_string(), "json"),  # the row's key, by column
+    "column_number": _INTEGER,  # PostgreSQL's: it survives a rename
+    "column_name": _TEXT,
+    "value": _TEXT,  # as PostgreSQL prints it
+    "lsn": _TEXT,  # of the commit that brought it
+    "row_key": LakeType("bytea", pa.large_binary(), "binary"),  # the key as deliveries compare it
+    "resolved_lsn": _TEXT,  # by when the value was overwritten, or its row or its column was gone
+}
 KNOWN_BY = ("source", "table_oid", "row_key", "column_number", "resolved_lsn")
-SCHEMA = pa.schema([pa.field(name, arrow) for name, arrow, _ in FIELDS])
+SCHEMA = pa.schema([pa.field(name, kind.arrow) for name, kind in FIELDS.items()])
 
 Changes = Mapping[str, Any]  # what becomes of an entry's columns
 

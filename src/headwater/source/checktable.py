@@ -20,7 +20,7 @@ __all__ = ["TableWish", "access_problems", "identity_problems", "table_problems"
 
 # Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
 # two are columns of its files. Any other name works.
-_HISTORY = {name for name, *_ in history.COLUMNS}
+_HISTORY = history.COLUMNS.keys()
 
 
 @dataclass(frozen=True, slots=True)

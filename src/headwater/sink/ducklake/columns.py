@@ -24,7 +24,7 @@ def fields_of(
     relation: Relation, kinds: dict[str, LakeType], *, with_history: bool
 ) -> tuple[tuple[Field, ...], MirroredColumns]:
     """The columns of a new lake table for this relation."""
-    head = tuple(Field(0, name, kind) for name, _, kind in history.COLUMNS) if with_history else ()
+    head = tuple(_field(name, kind) for name, kind in history.COLUMNS.items()) if with_history else ()
     fields = numbered((*head, *(_field(column.name, kinds[column.name]) for column in relation.columns)))
     numbers = [column.attnum for column in relation.columns]
     return fields, MirroredColumns.of(

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from headwater.change import Lsn
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import Field, LakeTable, NewTable, PlannedCommit, Snapshot
+from headwater.ducklake.types import ducklake_type
 from headwater.errors import OperatorMustAct
 from headwater.lake import quarantine
 from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, landing
@@ -20,7 +21,9 @@ def new_quarantine(lake: Lake) -> NewTable | None:
     """The quarantine for a commit to create; None if the lake has it."""
     if lake.table(quarantine.NAME) is not None:
         return None
-    return lake.new_table(quarantine.NAME, [Field(0, name, kind) for name, _, kind in quarantine.FIELDS])
+    return lake.new_table(
+        quarantine.NAME, [Field(0, name, ducklake_type(kind)) for name, kind in quarantine.FIELDS.items()]
+    )
 
 
 def quarantine_table(lake: Lake, source: str) -> LakeTable:
@@ -31,7 +34,7 @@ def quarantine_table(lake: Lake, source: str) -> LakeTable:
         assert new is not None
         lake.commit(PlannedCommit(lake.snapshot(), source, new_tables=(new,), author=AUTHOR))
         return quarantine_table(lake, source)
-    if [each.name for each in table.columns] != [name for name, _, _ in quarantine.FIELDS]:
+    if [each.name for each in table.columns] != list(quarantine.FIELDS):
         raise OperatorMustAct(
             f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
         )

@@ -23,7 +23,7 @@ def columns_of(
     relation: Relation, kinds: Kinds, *, with_history: bool
 ) -> tuple[tuple[MemoryColumn, ...], MirroredColumns]:
     """The columns of a new mirror."""
-    head = [(name, arrow) for name, arrow, _ in history.COLUMNS] if with_history else []
+    head = [(name, kind.arrow) for name, kind in history.COLUMNS.items()] if with_history else []
     body = [(column.name, kinds[column.name].arrow) for column in relation.columns]
     columns = tuple(MemoryColumn(at, name, arrow) for at, (name, arrow) in enumerate([*head, *body], 1))
     ids = (column.id for column in columns[len(head) :])

@@ -33,7 +33,7 @@ from headwater.testing.memory.target import (
 
 __all__ = ["MemorySink"]
 
-_QUARANTINE = tuple(MemoryColumn(at, name, arrow) for at, (name, arrow, _) in enumerate(quarantine.FIELDS, 1))
+_QUARANTINE = tuple(MemoryColumn(at, name, kind.arrow) for at, (name, kind) in enumerate(quarantine.FIELDS.items(), 1))
 
 
 @dataclass(frozen=True, slots=True)
