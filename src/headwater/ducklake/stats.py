@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
     """One leaf column in a file's footer: its compressed bytes, and the number of its values with NULLs."""
 
     size: int
-    slots: int
+    values: int
 
 
 class StatsCollector:
@@ -97,7 +97,7 @@ class _Column:
         nan = self._nan if self._float else None
         size = leaf.size if leaf else 0
         # A list that is empty or NULL is a NULL of its elements to Parquet, and so to DuckLake.
-        nulls = leaf.slots - self._values if leaf and self._listed else self._nulls
+        nulls = leaf.values - self._values if leaf and self._listed else self._nulls
         return ColumnStats(self._field.id, size, self._values, nulls, low, high, nan)
 
     def _low_and_high(self) -> tuple[str | None, str | None]:

@@ -170,6 +170,6 @@ def _leaves(footer: pq.FileMetaData) -> dict[str, Leaf]:
         row_group = footer.row_group(group)
         for index in range(footer.num_columns):
             column = row_group.column(index)
-            size, slots = leaves.get(column.path_in_schema, Leaf(0, 0))
-            leaves[column.path_in_schema] = Leaf(size + column.total_compressed_size, slots + column.num_values)
+            size, values = leaves.get(column.path_in_schema, Leaf(0, 0))
+            leaves[column.path_in_schema] = Leaf(size + column.total_compressed_size, values + column.num_values)
     return leaves

@@ -111,7 +111,7 @@ class CopyRange:
 
 
 def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:
-    """CopyOutcome rows as the first of their history."""
+    """Copied rows as the first of their history."""
     known = {"_op": "copy", "_commit_lsn": at.value, "_seq": 0}
     head = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows.num_rows) for field in history.SCHEMA]
     return pa.Table.from_arrays([*head, *rows.columns], schema=pa.schema([*history.SCHEMA, *rows.schema]))

@@ -1,4 +1,4 @@
-"""DeliveryTables whose changes the log does not have any more are copied again."""
+"""Tables whose changes the log does not have any more are copied again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LakeNames in the lake, when tables take each other's in the source."""
+"""Names in the lake, when tables take each other's in the source."""
 
 from __future__ import annotations
 

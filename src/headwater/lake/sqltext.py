@@ -1,4 +1,4 @@
-"""LakeNames and text in SQL, as DuckDB reads it."""
+"""Names and text in SQL, as DuckDB reads it."""
 
 from __future__ import annotations
 

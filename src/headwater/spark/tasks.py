@@ -28,7 +28,7 @@ class JobDied(Exception):
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """How Spark spells the shape of these record batches."""
+    """The schema of these record batches as Spark spells it."""
     return from_arrow_schema(schema)
 
 

@@ -33,11 +33,11 @@ class File:
     """Rows that were written together; their columns are named by the ids that they had then."""
 
     id: int
-    rows: pa.MemoryTable
+    rows: pa.Table
     row_ids: pa.Array
     deleted: frozenset[int] = frozenset()  # positions
 
-    def shown(self, columns: tuple[MemoryColumn, ...]) -> pa.MemoryTable:
+    def shown(self, columns: tuple[MemoryColumn, ...]) -> pa.Table:
         """All rows, deleted ones too, with these columns."""
         arrays = [self._column(column) for column in columns]
         return pa.table(arrays, names=[column.name for column in columns])
@@ -61,7 +61,7 @@ class MemoryTable:
     next_row_id: int = 0
     next_column_id: int = 1
 
-    def appended(self, file_id: int, rows: pa.MemoryTable, row_ids: pa.Array | None) -> MemoryTable:
+    def appended(self, file_id: int, rows: pa.Table, row_ids: pa.Array | None) -> MemoryTable:
         """The table with one more file; rows without ids get new ones. Columns it lacks are null."""
         ids, next_id = row_ids, self.next_row_id
         if ids is None:
@@ -70,7 +70,7 @@ class MemoryTable:
         stored = pa.table([rows[each.name].cast(each.type) for each in names], names=[str(each.id) for each in names])
         return replace(self, files={**self.files, file_id: File(file_id, stored, ids)}, next_row_id=next_id)
 
-    def rows(self) -> pa.MemoryTable:
+    def rows(self) -> pa.Table:
         shown = [file.shown(self.columns).take(file.alive()) for file in self.files.values()]
         empty = pa.schema([pa.field(column.name, column.type) for column in self.columns]).empty_table()
         return pa.concat_tables([empty, *shown])

@@ -18,7 +18,7 @@ __all__ = ["MemoryReader"]
 class MemoryReader:
     """Implements `headwater.lake.sink.Reader`."""
 
-    tables: Mapping[TableName, pa.MemoryTable]
+    tables: Mapping[TableName, pa.Table]
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(config={"threads": 1, "TimeZone": "UTC"})

@@ -40,7 +40,7 @@ class DeletedRows:
 class WrittenRows:
     """Report: rows, with their ids if they replace older ones."""
 
-    rows: pa.MemoryTable
+    rows: pa.Table
     row_ids: pa.Array | None
 
 
@@ -75,7 +75,7 @@ class MemoryTarget:
     def gone(self, place: MemoryPlace) -> npt.NDArray[np.int64]:
         return np.array(sorted(place.file.deleted), np.int64)
 
-    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.MemoryTable:
+    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.Table:
         return place.file.shown(self._landing(place).columns).take(positions)
 
     def take_out(self, place: MemoryPlace, positions: pa.Array) -> Taken | None:
@@ -87,7 +87,7 @@ class MemoryTarget:
         report = pickle.dumps(DeletedRows(place.file.id, frozenset(at.tolist())))
         return Taken(pa.array(alive), place.file.row_ids.take(pa.array(at)), report)
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.MemoryTable, pa.Array | None]]) -> list[bytes]:
+    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         assert to.part == "quarantine" or to.oid in self.landings
         return [pickle.dumps(WrittenRows(table, row_ids)) for table, row_ids in rows if table.num_rows]
 
