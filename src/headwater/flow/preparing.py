@@ -13,7 +13,7 @@ from headwater.flow.versions import TableChanges, key_names
 from headwater.lake.sink import Plan, Standing
 from headwater.merge import Failure, Failures, Mirror, MirrorColumn
 from headwater.state import TableRow
-from headwater.values.types import LakeType, lake_type
+from headwater.values.types import LakeType, lake_types
 
 __all__ = ["Prepared", "prepared"]
 
@@ -65,7 +65,7 @@ def _evolved(
     """The plan in which the mirror has the newest columns, and their types in the lake."""
     standing.check_writable()
     newest = changes.newest
-    kinds = {column.name: lake_type(column, row.options.types.get(column.name)) for column in newest.columns}
+    kinds = lake_types(newest.columns, row.options.types)
     evolved, changed = plan.evolved(newest, kinds)
     if row.options.schema_changes == "stop" and (changed or renamed):
         raise TableError(

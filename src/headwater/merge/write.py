@@ -70,7 +70,7 @@ class WriteBucket:
         upserts = pa.table(self.room.upserts(kept))
         places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
         upserts = upserts.append_column("row_id", located["row_id"].take(places))
-        known = pc.is_valid(upserts["row_id"])
+        known = pc.is_valid(places)
         lake = pa.concat_tables([self.room.rows(name) for name in older]) if older else None
         bad: list[pa.Table] = []
         try:

@@ -8,6 +8,7 @@ which loses nothing; so does a column for which the user asks for it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from headwater.change import BaseType, Column
 from headwater.errors import ConfigError
 
-__all__ = ["MAX_PRECISION", "LakeType", "Logical", "lake_type"]
+__all__ = ["MAX_PRECISION", "LakeType", "Logical", "lake_type", "lake_types"]
 
 MAX_PRECISION = 38  # digits in a decimal128, and in DuckDB's widest decimal
 FREE_SCALE = 18  # decimals of a numeric without limits
@@ -127,6 +128,11 @@ def lake_type(column: Column, asked: str | None = None) -> LakeType:
     if asked != wish + brackets or "[]" in wish:
         raise _refused(column, asked, f"it is an array declared {brackets}" if brackets else "it is not an array")
     return _listed(_turned(natural, wish, column, asked), base)
+
+
+def lake_types(columns: Iterable[Column], asked: Mapping[str, str]) -> dict[str, LakeType]:
+    """The types that carry these columns, by their names; `asked` are the user's wishes."""
+    return {column.name: lake_type(column, asked.get(column.name)) for column in columns}
 
 
 def _base(column: Column) -> BaseType:

@@ -15,7 +15,7 @@ from headwater.lake.sink import Reader
 from headwater.postgres.connect import Connection
 from headwater.source.relations import described, row_filter
 from headwater.state import TableRow
-from headwater.values.types import lake_type
+from headwater.values.types import lake_types
 from headwater.verify.align import aligned
 from headwater.verify.compare import Compared, Difference, Sides, compare
 from headwater.verify.pair import Pair
@@ -155,7 +155,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
     return Pair(
         relation,
         row.lake,
-        tuple(lake_type(column, row.options.types.get(column.name)) for column in relation.columns),
+        tuple(lake_types(relation.columns, row.options.types).values()),
         row_filter(connection, publication, row.oid),
         row.options.mode == "history",
         _earlier_names(m, relation),
