@@ -22,6 +22,7 @@ __all__ = [
     "filesystem",
     "folder",
     "inside",
+    "is_local",
     "make_folder",
     "sync",
 ]
@@ -59,9 +60,14 @@ class S3:
         return self.endpoint.split("://")[-1].rstrip("/") if self.endpoint else None
 
 
+def is_local(path: str) -> bool:
+    """Whether the path is on a disk of this machine."""
+    return not path.startswith(_S3)
+
+
 def absolute(path: str) -> str:
     """The canonical spelling of a data path: absolute, ending in one `/`."""
-    where = path if path.startswith(_S3) else os.path.abspath(path)
+    where = os.path.abspath(path) if is_local(path) else path
     return where.rstrip("/") + "/"
 
 
@@ -72,7 +78,7 @@ def inside(path: str) -> str:
 
 def filesystem(path: str, s3: S3 | None = None) -> fs.FileSystem:
     """The filesystem that holds `path`. Without `s3`, the AWS_* variables of this process apply."""
-    if not path.startswith(_S3):
+    if is_local(path):
         return fs.LocalFileSystem()
     # Arrow knows AWS_ENDPOINT_URL too, but then looks for http://bucket.endpoint/.
     s3 = s3 or S3.from_environment(os.environ)
@@ -129,7 +135,7 @@ def sync(path: str) -> None:
 
 def check_could_write(path: str, s3: S3 | None = None) -> None:
     """Like `check_writable`, but nothing is created on local disk, and nothing stays in an object store."""
-    if path.startswith(_S3):
+    if not is_local(path):
         check_writable(path, s3)
         return
     where = os.path.abspath(path)

@@ -10,7 +10,7 @@ from headwater.config import Config, Table
 from headwater.errors import ConfigError, HeadwaterError, TableError
 from headwater.lake.address import LakeAddress
 from headwater.postgres.connect import connect, translated
-from headwater.sink.addresses import group_lake
+from headwater.sink.addresses import group_lake, lake_addresses
 from headwater.source.server import identify
 from headwater.supervise.lakes import source_name, strange_lake
 
@@ -21,8 +21,9 @@ def lake_problems(
     config: Config, env: Mapping[str, str], known: Known, *, recopy: bool = False
 ) -> Iterator[HeadwaterError]:
     """What keeps the config's groups from landing in their lakes. With `recopy` a lake may be a new one."""
+    lakes = lake_addresses(config, env)
     for group in config.groups:
-        if config.groups[group].lake in config.ducklakes:
+        if config.groups[group].lake in lakes:
             try:
                 yield from _problems(config, env, known, group, recopy)
             except HeadwaterError as error:

@@ -18,9 +18,10 @@ import duckdb
 
 from headwater.config import Config, unsupported
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
+from headwater.ducklake.url import PostgresUrl, SqliteUrl
 from headwater.errors import HeadwaterError
-from headwater.files import S3
+from headwater.files import S3, is_local
+from headwater.sink.addresses import lake_addresses
 
 __all__ = ["Check", "diagnose"]
 
@@ -134,14 +135,12 @@ def _config(path: Path, env: Mapping[str, str]) -> Iterator[Check]:
     for error in unsupported(config):
         yield Check("config", False, error.message, error.hint)
     yield Check("config", True, str(path))
-    places = {"log": config.log} | {f"lake {name}": lake.data_path for name, lake in config.ducklakes.items()}
-    for name, place in places.items():
-        if not place.startswith("s3://"):
-            yield from _folder(name, Path(place))
-    for name, lake in config.ducklakes.items():
-        url = parse_lake_url(lake.catalog)
-        if isinstance(url, SqliteUrl):
-            yield from _folder(f"catalog of {name}", Path(url.path).parent)
+    places = {"log": config.log}
+    for name, lake in lake_addresses(config, env).items():
+        places |= {f"{what} {name}": place for what, place in lake.folders().items()}
+    for what, place in places.items():
+        if is_local(place):
+            yield from _folder(what, Path(place))
 
 
 def _folder(name: str, folder: Path) -> Iterator[Check]:

@@ -13,21 +13,19 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import OperatorMustAct
 from headwater.files import S3
+from headwater.lake import reading
 from headwater.lake.sqltext import identifier, literal
 from headwater.logs import redact
 from headwater.postgres.settings import OVERRIDDEN, prepare
 from headwater.postgres.settings import options as settings_options
 
-__all__ = ["attach", "connect"]
+__all__ = ["attach", "connect", "load"]
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A new in-memory DuckDB that can `attach` lakes. Times are shown in UTC."""
-    con = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
-    if threads is not None:
-        con.execute(f"SET threads = {threads:d}")
-    con.execute("SET TimeZone = 'UTC'")
-    _load(con, "ducklake")
+    """A new in-memory DuckDB that can `attach` lakes."""
+    con = reading.connect(threads=threads)
+    load(con, "ducklake")
     return con
 
 
@@ -51,7 +49,7 @@ def attach(
     try:
         options += _catalog_options(con, url, alias)
         if s3 is not None:
-            _load(con, "httpfs")
+            load(con, "httpfs")
             con.execute(_secret(f"headwater_{alias}", s3))
         con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")
     except duckdb.Error as error:
@@ -62,9 +60,9 @@ def attach(
 def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -> list[str]:
     """Load what DuckDB needs for the catalog; return the options of ATTACH for it."""
     if not isinstance(url, PostgresUrl):
-        _load(con, "sqlite_scanner")
+        load(con, "sqlite_scanner")
         return []
-    _load(con, "postgres_scanner")
+    load(con, "postgres_scanner")
     options = [f"METADATA_SCHEMA {literal(url.schema)}"]
     if url.password is not None:
         secret = f"headwater_{alias}_catalog"
@@ -95,7 +93,8 @@ def _scrubbed(text: str, path: str, url: LakeUrl) -> str:
     return redact(text, [url.password or ""] if isinstance(url, PostgresUrl) else [])
 
 
-def _load(con: duckdb.DuckDBPyConnection, name: str) -> None:
+def load(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Load an extension, from its wheel."""
     # LOAD of the file, not INSTALL: that would copy it into the home folder, where processes race.
     con.execute(f"LOAD {literal(str(_extension_file(name)))}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from headwater.lake.reading import QueriedLake
 from headwater.lake.sink import Sink
 
 __all__ = ["LakeAddress"]
@@ -18,6 +20,14 @@ class LakeAddress(Protocol):
 
     def find(self, source: str) -> Sink[Any] | None:
         """The lake as it is, to look at; None if there is none. Nothing is created."""
+        ...
+
+    def folders(self) -> Mapping[str, str]:
+        """Paths that are written to, by what is there (`lake`, `catalog of`)."""
+        ...
+
+    def queried(self) -> QueriedLake:
+        """The lake, for people to query."""
         ...
 
     def open(self, source: str) -> Sink[Any]:

@@ -1,4 +1,4 @@
-"""Ask the lakes in SQL: DuckDB with every DuckLake of the config under its name, for reading only."""
+"""Ask the lakes in SQL: DuckDB with every lake of the config under its name, for reading only."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Collection, Mapping
 
 import duckdb
 
-from headwater.config import Config, DuckLake
-from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import parse_lake_url
+from headwater.config import Config
 from headwater.errors import ConfigError, Unreachable
-from headwater.files import S3
+from headwater.lake.reading import QueriedLake, connect
 from headwater.lake.sqltext import identifier, literal
 from headwater.logs import redact
 from headwater.query.answer import Answer, answer, explained
 from headwater.query.lock import HINT, functions, lock, one_query, refuse_functions
+from headwater.sink.addresses import lake_addresses
 
 __all__ = ["Answer", "query"]
 
@@ -25,16 +24,25 @@ _WORD = re.compile(r'"(?:[^"]|"")*"|[^\W\d][\w$]*|.', re.DOTALL)
 
 def query(config: Config, sql: str, env: Mapping[str, str], *, as_text: bool = False) -> Answer:
     """Run one reading statement; a name without its lake (`public.orders`) is looked up in the first group's lake."""
-    if not config.ducklakes:
-        raise ConfigError("the config has no DuckLake to query", hint="add one under `lakes:`")
+    known = lake_addresses(config, env)
+    if not known:
+        raise ConfigError("the config has no lake to query", hint="add one under `lakes:`")
     secrets = config.secrets()
     with connect() as con:
         try:
             statement, select = one_query(con, sql)
-            builtin = functions(con)
-            lakes = _attach_named(con, config, sql, env)
-            refuse_functions(con, select, functions(con) - builtin)
-            lock(con, {_alias(name): parse_lake_url(lake.catalog) for name, lake in lakes.items()})
+            default = _default_lake(config, known)
+            named = {word.lower() for word in _words(sql)}
+            # Each costs a connection to its catalog.
+            lakes = {name: known[name].queried() for name in known if name == default or name.lower() in named}
+            for lake in lakes.values():
+                lake.prepare(con)
+            allowed = functions(con)
+            for name, lake in lakes.items():
+                _attach(con, name, lake, secrets)
+            _use(con, default)
+            refuse_functions(con, select, functions(con) - allowed)
+            lock(con, {_alias(name): lake for name, lake in lakes.items()})
             renamed = _rename_reserved(con, statement, _RESERVED & set(lakes))
             return answer(con, renamed, as_text=as_text) if statement == select else explained(con, renamed)
         except (duckdb.IOException, duckdb.HTTPException) as error:
@@ -45,30 +53,14 @@ def query(config: Config, sql: str, env: Mapping[str, str], *, as_text: bool = F
             raise ConfigError(redact(str(error), secrets)) from None
 
 
-def _attach_named(
-    con: duckdb.DuckDBPyConnection, config: Config, sql: str, env: Mapping[str, str]
-) -> dict[str, DuckLake]:
-    """Attach the default lake, and those that the statement names: each costs a connection to its catalog."""
-    default = _default_lake(config)
-    named = {word.lower() for word in _words(sql)}
-    lakes = {name: lake for name, lake in config.ducklakes.items() if name == default or name.lower() in named}
-    for name, lake in lakes.items():
-        _attach(con, name, lake, env, config.secrets())
-    _use(con, default)
-    return lakes
+def _default_lake(config: Config, known: Collection[str]) -> str:
+    used = [group.lake for group in config.groups.values() if group.lake in known]
+    return next(iter((*used, *known)))
 
 
-def _default_lake(config: Config) -> str:
-    used = [group.lake for group in config.groups.values() if group.lake in config.ducklakes]
-    return next(iter((*used, *config.ducklakes)))
-
-
-def _attach(
-    con: duckdb.DuckDBPyConnection, name: str, lake: DuckLake, env: Mapping[str, str], secrets: Collection[str]
-) -> None:
-    s3 = S3.from_environment(env) if lake.data_path.startswith("s3://") else None
+def _attach(con: duckdb.DuckDBPyConnection, name: str, lake: QueriedLake, secrets: Collection[str]) -> None:
     try:
-        attach(con, parse_lake_url(lake.catalog), _alias(name), s3=s3, read_only=True)
+        lake.attach(con, _alias(name))
     except duckdb.Error as error:
         message = f"cannot open lake {name!r}: {redact(str(error), secrets)}"
         raise Unreachable(message, hint="`headwater run` creates a lake when it first delivers") from None

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 import duckdb
 
-from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.errors import ConfigError
-from headwater.lake.sqltext import identifier, literal
+from headwater.lake.reading import QueriedLake
 
 __all__ = ["HINT", "functions", "lock", "one_query", "refuse_functions"]
 
@@ -22,18 +21,6 @@ HINT = "write to the source; it is mirrored into the lake"
 # They run SQL that is in a string, where we do not see what it calls, or have DuckDB write a log file.
 _NOT_SEEN = {"query", "json_execute_serialized_sql", "enable_logging"}
 _EXPLAIN = re.compile(r"\AEXPLAIN\s+(?:ANALYZE\s+)?(?:\(\s*(?:ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE)
-
-_FILES = """
-    SELECT CASE WHEN CAST(f.path_is_relative AS BOOLEAN) THEN home.path || f.path ELSE f.path END AS path
-    FROM (SELECT table_id, path, path_is_relative FROM {catalog}.ducklake_data_file
-          UNION ALL SELECT table_id, path, path_is_relative FROM {catalog}.ducklake_delete_file) AS f
-    JOIN (SELECT DISTINCT t.table_id,
-                 CASE WHEN NOT CAST(t.path_is_relative AS BOOLEAN) THEN t.path
-                      WHEN NOT CAST(s.path_is_relative AS BOOLEAN) THEN s.path || t.path
-                      ELSE m.value || s.path || t.path END AS path
-          FROM {catalog}.ducklake_table AS t JOIN {catalog}.ducklake_schema AS s USING (schema_id)
-          JOIN {catalog}.ducklake_metadata AS m ON m.key = 'data_path') AS home USING (table_id)
-"""
 
 
 def one_query(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, str]:
@@ -80,19 +67,12 @@ def refuse_functions(con: duckdb.DuckDBPyConnection, select: str, refused: set[s
             raise ConfigError(f"a query only reads the lakes, and may not call {name}()", hint=HINT)
 
 
-def lock(con: duckdb.DuckDBPyConnection, lakes: Mapping[str, LakeUrl]) -> None:
+def lock(con: duckdb.DuckDBPyConnection, lakes: Mapping[str, QueriedLake]) -> None:
     """From here on only what these lakes (attached under their aliases) consist of now can be read, and nothing set."""
     con.execute("BEGIN")
-    for alias in lakes:  # settles the snapshot; what is listed next is at least as new
-        con.execute(f"FROM ducklake_current_snapshot({literal(alias)})")
-    files = " UNION ALL ".join(_FILES.format(catalog=_catalog(alias, url)) for alias, url in lakes.items())
-    # The files one by one, not their folders: DuckLake's maintenance functions would write into these, and delete.
+    files = " UNION ALL ".join([lake.files(con, alias) for alias, lake in lakes.items()])
+    # The files one by one, not their folders: a lake's maintenance functions would write into these, and delete.
     con.execute(f"SET VARIABLE headwater_files = (SELECT coalesce(list(path), []) FROM ({files}))")
     con.execute("SET allowed_paths = getvariable('headwater_files')")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
-
-
-def _catalog(alias: str, url: LakeUrl) -> str:
-    schema = url.schema if isinstance(url, PostgresUrl) else "main"
-    return f"{identifier(f'__ducklake_metadata_{alias}')}.{identifier(schema)}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from headwater.ducklake.finding import check_could_open, find_lake
 from headwater.ducklake.opening import open_lake
-from headwater.ducklake.url import parse_lake_url
+from headwater.ducklake.url import SqliteUrl, parse_lake_url
 from headwater.files import S3
+from headwater.sink.ducklake.querying import QueriedDuckLake
 from headwater.sink.ducklake.sink import DuckLakeSink
 
 __all__ = ["DuckLakeAddress"]
@@ -30,6 +32,14 @@ class DuckLakeAddress:
     def find(self, source: str) -> DuckLakeSink | None:
         lake = find_lake(self.catalog, self.data_path, s3=self.s3)
         return None if lake is None else DuckLakeSink(lake, source, prepared=lake.prepared())
+
+    def folders(self) -> dict[str, str]:
+        url = parse_lake_url(self.catalog)
+        catalog = {"catalog of": str(Path(url.path).parent)} if isinstance(url, SqliteUrl) else {}
+        return {"lake": self.data_path, **catalog}
+
+    def queried(self) -> QueriedDuckLake:
+        return QueriedDuckLake(parse_lake_url(self.catalog), self.s3)
 
     def open(self, source: str) -> DuckLakeSink:
         return DuckLakeSink(open_lake(self.catalog, self.data_path, s3=self.s3), source)

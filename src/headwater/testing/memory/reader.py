@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from headwater.change import TableName
+from headwater.lake.reading import connect
 from headwater.lake.sqltext import identifier
 
 __all__ = ["MemoryReader"]
@@ -21,7 +22,7 @@ class MemoryReader:
     tables: Mapping[TableName, pa.Table]
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        return duckdb.connect(config={"threads": 1, "TimeZone": "UTC"})
+        return connect(threads=1)
 
     def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
         con.execute(f"ATTACH ':memory:' AS {identifier(alias)}")
