@@ -26,6 +26,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
             con.execute(f"CREATE TABLE lake.public.orders AS SELECT 1 AS id, '{name}' AS lake")
             con.execute("CREATE TABLE lake.raw.events AS SELECT 2 AS id")
             con.execute("CREATE TABLE lake.main.headwater_quarantine AS SELECT 'NaN' AS value")
+            con.execute(f"CREATE TABLE lake.public.items AS SELECT i AS id, '{name}' AS lake FROM range(100) r(i)")
             con.execute("DETACH lake")
     lakes = "".join(
         f'  {n}: {{ducklake: "sqlite:///{n}.sqlite", data_path: {n}}}\n' for n in ("later", "main", "other")
@@ -47,6 +48,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
         ("SELECT main.public.orders.lake FROM main.public.orders", [("main",)]),
         ("SELECT o.lake FROM other.public.orders AS o", [("other",)]),
         ("SELECT m.lake, o.lake FROM main.public.orders m JOIN other.public.orders o USING (id)", [("main", "other")]),
+        # Their rows are in files, those of `orders` in the catalogs.
+        (
+            "SELECT min(m.lake), min(o.lake) FROM main.public.items m JOIN other.public.items o USING (id)",
+            [("main", "other")],
+        ),
+        (
+            "SELECT count(*), count(DISTINCT lake) FROM (FROM main.public.items UNION ALL FROM other.public.items)",
+            [(200, 2)],
+        ),
         ("SELECT id FROM raw.events", [(2,)]),
         ("SELECT value FROM main.headwater_quarantine", [("NaN",)]),
         ("SELECT value FROM main.main.headwater_quarantine", [("NaN",)]),

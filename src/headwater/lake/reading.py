@@ -29,6 +29,6 @@ class QueriedLake(Protocol):
         """Attach the lake, to be read only; a query may not call functions that come with this."""
         ...
 
-    def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> str:
-        """Settle which snapshot this transaction reads; return a query for the `path` of every file it may open."""
+    def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:
+        """Settle which snapshot this transaction reads; return the path of every file that it may open."""
         ...

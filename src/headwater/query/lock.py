@@ -70,9 +70,10 @@ def refuse_functions(con: duckdb.DuckDBPyConnection, select: str, refused: set[s
 def lock(con: duckdb.DuckDBPyConnection, lakes: Mapping[str, QueriedLake]) -> None:
     """From here on only what these lakes (attached under their aliases) consist of now can be read, and nothing set."""
     con.execute("BEGIN")
-    files = " UNION ALL ".join([lake.files(con, alias) for alias, lake in lakes.items()])
+    # One lake after the other: in one query DuckDB would take two catalogs in SQLite for the same (common_subplan).
+    files = [path for alias, lake in lakes.items() for path in lake.files(con, alias)]
     # The files one by one, not their folders: a lake's maintenance functions would write into these, and delete.
-    con.execute(f"SET VARIABLE headwater_files = (SELECT coalesce(list(path), []) FROM ({files}))")
+    con.execute("SET VARIABLE headwater_files = CAST(? AS VARCHAR[])", [files])
     con.execute("SET allowed_paths = getvariable('headwater_files')")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")

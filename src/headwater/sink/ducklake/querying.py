@@ -39,7 +39,8 @@ class QueriedDuckLake:
     def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
         attach(con, self.url, alias, s3=self.s3, read_only=True)
 
-    def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> str:
+    def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:
         con.execute(f"FROM ducklake_current_snapshot({literal(alias)})")  # what is listed later is at least as new
         schema = self.url.schema if isinstance(self.url, PostgresUrl) else "main"
-        return _FILES.format(catalog=f"{identifier(f'__ducklake_metadata_{alias}')}.{identifier(schema)}")
+        catalog = f"{identifier(f'__ducklake_metadata_{alias}')}.{identifier(schema)}"
+        return [path for (path,) in con.execute(_FILES.format(catalog=catalog)).fetchall()]
