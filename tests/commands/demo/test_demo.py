@@ -15,10 +15,10 @@ import duckdb
 import pytest
 
 from headwater.commands.demo.folder import claimed, write_config
+from headwater.commands.demo.lake import DUCKLAKE
 from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
-from headwater.commands.demo.show import duckdb_lines
 from headwater.commands.demo.workload import TABLES, create
 from headwater.config import Config, unsupported
 from headwater.ducklake.extension import attach, connect
@@ -58,7 +58,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b")
+    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", DUCKLAKE.entry)
     config = Config.load(path, {})
     assert unsupported(config) == []
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
@@ -104,7 +104,7 @@ def test_a_process_that_merely_got_the_number_is_left_alone(tmp_path: Path) -> N
 
 def test_the_observer_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
     create(database)
-    config = Config.load(write_config(tmp_path, database), {})
+    config = Config.load(write_config(tmp_path, database, DUCKLAKE.entry), {})
     stop = Event()
     with Shop(database, stop, rate=500) as shop:
         observer = Observer(config, shop.tally)
@@ -131,8 +131,8 @@ def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
         con.execute("CREATE SCHEMA lake.public")
         con.execute("CREATE TABLE lake.public.orders AS SELECT 'paid' AS status, 7.5::DECIMAL(12,2) AS total")
     with duckdb.connect() as plain:
-        answers = [plain.sql(line) for line in duckdb_lines(home)]
-        assert [plain.sql(line) for line in duckdb_lines(home)[-2:]]  # the demo was run again
+        answers = [plain.sql(line) for line in DUCKLAKE.lines(home)]
+        assert [plain.sql(line) for line in DUCKLAKE.lines(home)[-2:]]  # the demo was run again
         assert answers[-2].fetchall() == [("paid", 1, 7.5)]
         assert len(answers[-1]) > 0
 
@@ -140,7 +140,7 @@ def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
 def test_the_lines_it_prints_fit_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(prefix="shop") as short:
         monkeypatch.chdir(short)
-        lines = duckdb_lines(Path(short))
+        lines = DUCKLAKE.lines(Path(short))
     assert max(map(len, lines)) <= 78  # they are printed with an indent of 2
 
 
@@ -159,7 +159,7 @@ def test_without_its_extra_the_demo_says_what_to_install(tmp_path: Path, missing
 
 
 def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://nobody@/shop?host=/nowhere")
+    path = write_config(tmp_path, "postgresql://nobody@/shop?host=/nowhere", DUCKLAKE.entry)
     run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
     assert run.returncode == 3  # there is no lake yet
     assert "cannot open lake 'main'" in run.stderr

@@ -40,8 +40,8 @@ def claimed(folder: Path) -> Iterator[Path]:
         yield folder.resolve()
 
 
-def write_config(folder: Path, source: str) -> Path:
-    """Write the config, again at every start: the server's socket may have moved."""
+def write_config(folder: Path, source: str, lake: str) -> Path:
+    """Write the config with this lake, again at every start: the server's socket may have moved."""
     path = folder / "headwater.yaml"
     tables = "".join(f"      - public.{table}\n" for table in TABLES)
     path.write_text(
@@ -49,7 +49,7 @@ def write_config(folder: Path, source: str) -> Path:
         f"source: {source!r}\n"
         "log: ./log\n"
         "lakes:\n"
-        '  main: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}\n'
+        f"  main: {lake}\n"
         "groups:\n"
         "  shop:\n"
         "    flush: {interval: 1s}\n"

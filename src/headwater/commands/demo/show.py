@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import shutil
 import signal
@@ -20,6 +19,7 @@ from rich.console import Console
 
 from headwater.commands import render
 from headwater.commands.demo.folder import claimed, write_config
+from headwater.commands.demo.lake import DUCKLAKE
 from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
@@ -28,11 +28,10 @@ from headwater.commands.demo.workload import TABLES, create
 from headwater.commands.words import counted
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
-from headwater.lake.sqltext import literal
 from headwater.query import query
 from headwater.testing.postgres import EmbeddedPostgres
 
-__all__ = ["duckdb_lines", "show"]
+__all__ = ["show"]
 
 _RATE = 300.0  # row changes a second
 _REFRESH = 0.5
@@ -48,14 +47,14 @@ def show(seconds: float | None, folder: Path) -> None:
         print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
         url = stack.enter_context(_postgres(home))
         create(url)
-        path = write_config(home, url)
+        path = write_config(home, url, DUCKLAKE.entry)
         config = Config.load(path, {})
         mirror = MirrorProcess(path)
         stack.callback(mirror.stop)
         shop = stack.enter_context(Shop(url, stop, _RATE))
         observer = Observer(config, shop.tally)
         stack.callback(observer.close)
-        print(f"mirroring into {home / 'lake.sqlite'}; its log is {mirror.log}", flush=True)
+        print(f"mirroring into {home / DUCKLAKE.catalog}; its log is {mirror.log}", flush=True)
         with View(console) as view:
             _mirror(observer, mirror, shop, view, stop, seconds)
             _drain(observer, mirror, shop, view)
@@ -117,30 +116,8 @@ def _summary(config: Config) -> str:
     return render.as_text(("table in the lake", "rows"), query(config, counts, {}).rows)
 
 
-def duckdb_lines(home: Path) -> list[str]:
-    """What to type into DuckDB to see the lake: a `duckdb` shell of this version, or Python."""
-    return [
-        *(f"LOAD {literal(str(extension))};" for extension in _linked_extensions(home)),
-        f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
-        "SELECT status, count(*), sum(total) FROM shop.public.orders GROUP BY ALL;",
-        "FROM shop.snapshots() ORDER BY snapshot_id DESC LIMIT 5;",
-    ]
-
-
-def _linked_extensions(home: Path) -> Iterator[Path]:
-    """DuckDB's extensions by short names in our folder: the lines that load them should fit on a terminal."""
-    for name in ("ducklake", "sqlite_scanner"):
-        package = importlib.util.find_spec(f"duckdb_extension_{name}")
-        assert package is not None, "a dependency of ours"
-        file = f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"
-        link = home / f"{name}.duckdb_extension"
-        link.unlink(missing_ok=True)
-        link.symlink_to(next(Path(place) / file for place in package.submodule_search_locations or ()))
-        yield link
-
-
 def _how_to_go_on(home: Path) -> str:
-    indented = "\n".join(f"  {line}" for line in duckdb_lines(home))
+    indented = "\n".join(f"  {line}" for line in DUCKLAKE.lines(home))
     config = home / "headwater.yaml"
     program = "headwater" if shutil.which("headwater") else shlex.join([sys.executable, "-m", "headwater"])
     ask = f"{program} query -c {shlex.quote(str(config))} 'FROM public.products LIMIT 5'"
