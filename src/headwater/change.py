@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Relation", "ReplicaIdentity", "TableName"]
+__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Position", "Relation", "ReplicaIdentity", "TableName"]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -17,15 +17,31 @@ ReplicaIdentity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL 
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Lsn:
-    """A byte position in the write-ahead log.
+class Position:
+    """How far a stream of changes has come: those before it are included. Positions of one stream have an order.
 
-    As a *position* (of the log, of a lake) it means that every transaction whose commit record starts before it is
-    included. A transaction with `commit_lsn == position` is therefore not included yet, and a snapshot exported at its
-    consistent point is the source at exactly that position.
+    A merge and a sink know no more about it. Of PostgreSQL's stream it is an LSN; other streams have other positions,
+    and one kind is never compared with another.
     """
 
     value: int
+
+    def at(self, value: int) -> Self:
+        """Another position of the same stream."""
+        return type(self)(value)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lsn(Position):
+    """A byte position in the write-ahead log.
+
+    As a position (of the log, of a lake) it means that every transaction whose commit record starts before it is
+    included. A transaction with `commit_lsn == position` is therefore not included yet, and a snapshot exported at its
+    consistent point is the source at exactly that position.
+    """
 
     @classmethod
     def parse(cls, text: str) -> Lsn:

@@ -182,7 +182,7 @@ def test_the_quarantine_tells_the_key_as_people_know_it() -> None:
     )
     key = ("id", "uuid", "bytes", "at", "price")
     origin = Origin("1/db/g", OID, "t", {"bad": 6})
-    found = quarantined(origin, rows, key, {"bad": (Bad(1, "NaN"), Bad(0, "x"))}, pa.array([16, 32]).to_numpy())
+    found = quarantined(origin, rows, key, {"bad": (Bad(1, "NaN"), Bad(0, "x"))}, lambda row: Lsn(16 * (row + 1)))
     assert found.schema == SCHEMA
     assert [json.loads(each) for each in found["key"].to_pylist()] == [
         {"id": 2, "uuid": "00000000-0000-0000-0000-000000000001", "bytes": "\\xff",
@@ -199,5 +199,5 @@ def test_the_quarantine_tells_the_key_as_people_know_it() -> None:
 def test_the_quarantine_of_a_table_without_a_key_has_the_row_to_find_it_by() -> None:
     rows = pa.table({"item": ["a"], "price": pa.nulls(1, pa.decimal128(10, 2))})
     origin = Origin("1/db/g", OID, "t", NUMBERS)
-    found = quarantined(origin, rows, (), {"price": (Bad(0, "NaN"),)}, Lsn(16), row_keys(rows, {}))
+    found = quarantined(origin, rows, (), {"price": (Bad(0, "NaN"),)}, lambda _: Lsn(16), row_keys(rows, {}))
     assert found.select(["key", "lsn", "row_key"]).to_pylist() == [{"key": None, "lsn": "0/10", "row_key": ROW}]

@@ -50,18 +50,18 @@ def misfits(source: str, oid: int, *values: str) -> pa.Table:
 class Bench:
     """A lake; `sinks` opens a sink of it for a source, `read` gives a table's rows as an outsider reads them."""
 
-    sinks: Callable[[str], Sink[Any]]
+    sinks: Callable[[str], Sink[Any, Lsn]]
     read: Callable[[TableName], list[dict[str, Any]]]
     source: str = "1/db/g"
 
     @property
-    def sink(self) -> Sink[Any]:
+    def sink(self) -> Sink[Any, Lsn]:
         return self.sinks(self.source)
 
     def rows(self, name: TableName = T) -> list[Row]:
         return sorted((tuple(row.values()) for row in self.read(name)), key=repr)
 
-    def standing(self, oid: int = OID) -> Standing:
+    def standing(self, oid: int = OID) -> Standing[Lsn]:
         return self.sink.standings()[oid]
 
     def copy(self, rows: Iterable[Row] = (), at: int = 100, of: Relation | None = None, **options: Any) -> Landed:
@@ -72,14 +72,14 @@ class Bench:
         reports = {rows_of(of.oid): written(attempt.target, rows_of(of.oid), [(typed(of, rows), None)])}
         return attempt.commit([of.oid], reports, Lsn(at))
 
-    def deliver(self, upto: int, *, of: Relation | None = None, plan: Plan | None = None, **change: Any) -> Landed:
+    def deliver(self, upto: int, *, of: Relation | None = None, plan: Plan[Lsn] | None = None, **change: Any) -> Landed:
         return self.attempt(of=of, plan=plan, **change).commit(upto)
 
     def attempt(
         self,
         *,
         of: Relation | None = None,
-        plan: Plan | None = None,
+        plan: Plan[Lsn] | None = None,
         insert: Iterable[Row] = (),
         update: Iterable[Row] = (),
         delete: Iterable[int] = (),
@@ -120,7 +120,7 @@ class Bench:
 class Attempt:
     """Files that nobody sees yet."""
 
-    delivery: Delivery
+    delivery: Delivery[Lsn]
     oid: int
     reports: Mapping[Destination, list[bytes]]
     truncated: set[int]

@@ -349,7 +349,7 @@ def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -
         "INSERT INTO t SELECT i, 'copied', repeat('x', 3000) FROM generate_series(1, 20) i",
     )
     mirror.start(copy=False)
-    sink: Sink[Any] = bench.sink
+    sink: Sink[Any, Lsn] = bench.sink
     mirror.m = replace(mirror.m, sink=sink)
     assert mirror.settle()
     _assert_same(bench, mirror)

@@ -50,11 +50,11 @@ def copy(m: Mirroring) -> dict[int, int]:
     return _recorded(m, plan, landed, copied, exported.lsn) if landed else {}
 
 
-def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy, CopyOutcome]]:
+def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
     """Copy as many of the tables as Spark survives."""
     logger.info("copying %d tables at %s in %d ranges", len(plan.mirrors), exported.lsn, len(plan.ranges))
 
-    def job(oids: Collection[int]) -> tuple[Copy, CopyOutcome]:
+    def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
         attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
         work = CopyRange(m.source_url, exported, m.state.url, m.group, attempt.target)
         mine = [each for each in plan.ranges if each.relation.oid in oids]
@@ -64,7 +64,7 @@ def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple
         return surviving(m.spark, plan.mirrors.keys(), job)
 
 
-def _landed(m: Mirroring, attempt: Copy, done: CopyOutcome, rows: Sequence[TableRow], at: Lsn) -> Landed | None:
+def _landed(m: Mirroring, attempt: Copy[Lsn], done: CopyOutcome, rows: Sequence[TableRow], at: Lsn) -> Landed | None:
     """Commit the copy; None if it did not land, and the tables wait for another one."""
     tables = {row.oid for row in rows}
     reports = {to: each for to, each in done.reports.items() if to.oid in tables}
@@ -114,7 +114,7 @@ def _waiting(m: Mirroring) -> list[TableRow]:
     return waiting
 
 
-def _copied(m: Mirroring, row: TableRow, there: Standing) -> None:
+def _copied(m: Mirroring, row: TableRow, there: Standing[Lsn]) -> None:
     m.state.note_counts(m.group, {row.oid: there.counts})
     m.state.record(m.group, row.oid, Copied(there.position))
     m.state.rename_table(m.group, row.oid, lake=there.name)

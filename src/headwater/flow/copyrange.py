@@ -107,7 +107,7 @@ class CopyRange:
         keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
         numbers = {column.name: column.attnum for column in relation.columns}
         origin = Origin(self.target.source, relation.oid, str(relation.table), numbers)
-        return quarantined(origin, rows, key, bad, self.exported.lsn, keys)
+        return quarantined(origin, rows, key, bad, lambda _: self.exported.lsn, keys)
 
 
 def _as_history(rows: pa.Table, at: Lsn) -> pa.Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headwater import failpoints
 from headwater import merge as merging
+from headwater.change import Lsn
 from headwater.errors import AlreadyDelivered, CommitConflict, LogGap, TableError
 from headwater.flow.gaps import mend
 from headwater.flow.mirroring import Mirroring
@@ -49,7 +50,7 @@ def deliver(m: Mirroring) -> Delivered:
 class _Written:
     """What Spark has written, and the tables that it has done; others died with it, or wait for the next delivery."""
 
-    attempt: Delivery
+    attempt: Delivery[Lsn]
     merged: Merged
     tables: frozenset[int]
 
@@ -57,7 +58,7 @@ class _Written:
 def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
     """Merge as many of the tables as Spark survives."""
 
-    def job(oids: Collection[int]) -> tuple[Delivery, Merged]:
+    def job(oids: Collection[int]) -> tuple[Delivery[Lsn], Merged]:
         mirrors = {oid: ready.mirrors[oid] for oid in oids}
         attempt = ready.plan.begin({oid: mirror.key for oid, mirror in mirrors.items()})
         if not mirrors:

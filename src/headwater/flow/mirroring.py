@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headwater.change import Lsn
 from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import Scratch
@@ -31,7 +32,7 @@ class Mirroring:
     source_url: str
     state: State
     log: Log
-    sink: Sink[Any]
+    sink: Sink[Any, Lsn]
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger

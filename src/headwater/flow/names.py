@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass
 
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring
 from headwater.lake.sink import LakeNames, Standing
@@ -28,7 +28,7 @@ class Granted:
 
 
 def granted(
-    m: Mirroring, standings: Mapping[int, Standing], wanted: Mapping[int, TableName], renamed: Set[int]
+    m: Mirroring, standings: Mapping[int, Standing[Lsn]], wanted: Mapping[int, TableName], renamed: Set[int]
 ) -> Granted:
     """Give mirrors the names of their tables; `renamed` are all tables that this delivery knows new names of."""
     kept = _held_back(m, standings, wanted)
@@ -67,7 +67,7 @@ def _refusal(names: LakeNames, oid: int, name: TableName) -> tuple[int, str] | N
     return None
 
 
-def _names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[int]) -> dict[int, TableName]:
+def _names_now(m: Mirroring, standings: Mapping[int, Standing[Lsn]], but: Collection[int]) -> dict[int, TableName]:
     """Other names that tables have in the source already: when two swap theirs, the log may have one of them first."""
     rows = [
         row
@@ -84,7 +84,7 @@ def _names_now(m: Mirroring, standings: Mapping[int, Standing], but: Collection[
     }
 
 
-def _held_back(m: Mirroring, standings: Mapping[int, Standing], renamed: Mapping[int, TableName]) -> set[int]:
+def _held_back(m: Mirroring, standings: Mapping[int, Standing[Lsn]], renamed: Mapping[int, TableName]) -> set[int]:
     """Of the mirrors that are to get these names, those that keep the names they have.
 
     Some have the right one already. Others wait for a table to be copied that takes a mirror's place together with its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.errors import CannotFollow, TableError
 from headwater.flow.mirroring import Mirroring
 from headwater.flow.tables import DeliveryTables, StagedBatch
@@ -22,14 +22,14 @@ __all__ = ["Prepared", "prepared"]
 class Prepared:
     """A delivery that is ready for Spark: the plan with the mirrors' newest columns, and what is merged into them."""
 
-    plan: Plan
+    plan: Plan[Lsn]
     mirrors: Mapping[int, Mirror]  # those with rows
     failed: Failures
     names: Mapping[int, TableName]  # that mirrors want, because their tables were renamed
     sources: Mapping[int, TableName]  # that tables have now, unlike in the state
 
 
-def prepared(m: Mirroring, plan: Plan, tables: DeliveryTables, batch: StagedBatch) -> Prepared:
+def prepared(m: Mirroring, plan: Plan[Lsn], tables: DeliveryTables, batch: StagedBatch) -> Prepared:
     generations = _generations(m, tables, batch)
     mirrors, names, sources = {}, {}, {}
     failed = dict(tables.failed)
@@ -60,8 +60,8 @@ def _generations(m: Mirroring, tables: DeliveryTables, batch: StagedBatch) -> Ma
 
 
 def _evolved(
-    plan: Plan, row: TableRow, standing: Standing, changes: TableChanges, *, renamed: bool
-) -> tuple[Plan, Mapping[str, LakeType]]:
+    plan: Plan[Lsn], row: TableRow, standing: Standing[Lsn], changes: TableChanges, *, renamed: bool
+) -> tuple[Plan[Lsn], Mapping[str, LakeType]]:
     """The plan in which the mirror has the newest columns, and their types in the lake."""
     standing.check_writable()
     newest = changes.newest
@@ -80,7 +80,7 @@ def _evolved(
     return evolved, kinds
 
 
-def _mirror(row: TableRow, standing: Standing, changes: TableChanges, kinds: Mapping[str, LakeType]) -> Mirror:
+def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds: Mapping[str, LakeType]) -> Mirror:
     columns = changes.newest.columns
     return Mirror(
         oid=row.oid,

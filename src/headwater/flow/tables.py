@@ -23,8 +23,8 @@ class DeliveryTables:
     """The tables that are delivered, and where they stand in the lake."""
 
     rows: Mapping[int, TableRow]
-    everywhere: Mapping[int, Standing] = field(default_factory=dict)
-    taking_part: Mapping[int, Standing] = field(default_factory=dict)  # in this delivery
+    everywhere: Mapping[int, Standing[Lsn]] = field(default_factory=dict)
+    taking_part: Mapping[int, Standing[Lsn]] = field(default_factory=dict)  # in this delivery
     behind: bool = False  # those that take part come up to the others first
     upto: Lsn | None = None
     failed: Failures = field(default_factory=dict)
@@ -34,7 +34,7 @@ class DeliveryTables:
         return min(each.position for each in self.taking_part.values())
 
 
-def chosen(m: Mirroring, plan: Plan) -> DeliveryTables:
+def chosen(m: Mirroring, plan: Plan[Lsn]) -> DeliveryTables:
     """The tables to deliver now: all of them, or only those that are behind the others."""
     rows = {row.oid: row for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
     standing = {oid: plan.standings[oid] for oid in rows if oid in plan.standings}
@@ -52,7 +52,7 @@ def chosen(m: Mirroring, plan: Plan) -> DeliveryTables:
     return DeliveryTables(rows, standing, standing, False, min(fences, default=None), failed)
 
 
-def _believe(m: Mirroring, row: TableRow, standing: Standing) -> None:
+def _believe(m: Mirroring, row: TableRow, standing: Standing[Lsn]) -> None:
     """The lake's word is the truth: a crash may have kept it from the state."""
     if row.position != standing.position:
         m.state.record(m.group, row.oid, Repositioned(standing.position))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from headwater.change import Lsn
 from headwater.lake.reading import QueriedLake
 from headwater.lake.sink import Sink
 
@@ -18,7 +19,7 @@ class LakeAddress(Protocol):
         """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""
         ...
 
-    def find(self, source: str) -> Sink[Any] | None:
+    def find(self, source: str) -> Sink[Any, Lsn] | None:
         """The lake as it is, to look at; None if there is none. Nothing is created."""
         ...
 
@@ -30,6 +31,6 @@ class LakeAddress(Protocol):
         """The lake, for people to query."""
         ...
 
-    def open(self, source: str) -> Sink[Any]:
+    def open(self, source: str) -> Sink[Any, Lsn]:
         """The lake, for the group that it knows as `source`; created when missing."""
         ...

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Lsn, TableName
+from headwater.change import Position, TableName
 from headwater.lake.target import SETTLED, Place, Target
 from headwater.values.decode import Bad
 from headwater.values.types import LakeType
@@ -70,9 +69,9 @@ class Entry(NamedTuple):
     column: int
 
 
-def settled_by(lsn: Lsn) -> Changes:
+def settled_by(position: Position) -> Changes:
     """By this position the value was overwritten, or its row is gone, or its column."""
-    return {"resolved_lsn": str(lsn)}
+    return {"resolved_lsn": str(position)}
 
 
 def quarantined(
@@ -80,10 +79,10 @@ def quarantined(
     rows: pa.Table,
     key: Sequence[str],
     bad: Mapping[str, Sequence[Bad]],
-    lsns: npt.NDArray[np.int64] | Lsn,
+    brought_by: Callable[[int], Position],
     row_keys: pa.Array | None = None,
 ) -> pa.Table:
-    """The rows of the quarantine for what is `bad` among `rows`, by column; `lsns` has one for each row."""
+    """The rows of the quarantine for what is `bad` among `rows`, by column; `brought_by` has the commit of a row."""
     found = [(each, column) for column, values in bad.items() for each in values]
     columns = {
         "source": [origin.source] * len(found),
@@ -93,7 +92,7 @@ def quarantined(
         "column_number": [origin.numbers[column] for _, column in found],
         "column_name": [column for _, column in found],
         "value": [each.text for each, _ in found],
-        "lsn": [str(lsns if isinstance(lsns, Lsn) else Lsn(int(lsns[each.row]))) for each, _ in found],
+        "lsn": [str(brought_by(each.row)) for each, _ in found],
         "row_key": [None if row_keys is None else row_keys[each.row].as_py() for each, _ in found],
         "resolved_lsn": [None] * len(found),
     }

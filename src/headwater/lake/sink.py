@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import duckdb
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Position, Relation, TableName
 from headwater.lake.counts import Counts
 from headwater.lake.target import Place, Reports, Target
 from headwater.values.types import LakeType
@@ -23,6 +23,10 @@ Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are know
 Kinds = Mapping[str, LakeType]  # by column
 Bounds = Mapping[int, tuple[int, int] | None]  # by table, the lowest and highest value of the key's first column
 
+P = TypeVar("P", bound=Position)  # of the stream that is mirrored
+P_co = TypeVar("P_co", bound=Position, covariant=True)
+P_contra = TypeVar("P_contra", bound=Position, contravariant=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Landed:
@@ -32,7 +36,7 @@ class Landed:
     counts: Mapping[int, Counts] = field(default_factory=dict)
 
 
-class Standing(Protocol):
+class Standing(Protocol[P_co]):
     """A mirrored table as the lake has it now."""
 
     @property
@@ -42,7 +46,7 @@ class Standing(Protocol):
     def name(self) -> TableName: ...
 
     @property
-    def position(self) -> Lsn:
+    def position(self) -> P_co:
         """Every transaction that commits before it is in the table."""
         ...
 
@@ -77,7 +81,7 @@ class Attempt(Protocol):
         ...
 
 
-class Delivery(Attempt, Protocol):
+class Delivery(Attempt, Protocol[P_contra]):
     """Changes to tables that the lake has."""
 
     def places(self, wanted: Bounds) -> Sequence[Place]:
@@ -89,7 +93,7 @@ class Delivery(Attempt, Protocol):
         ...
 
     def commit(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P_contra], names: Mapping[int, TableName]
     ) -> Landed:
         """Land the tables in `upto`: rows, columns, positions; and give tables new names.
 
@@ -99,10 +103,10 @@ class Delivery(Attempt, Protocol):
         ...
 
 
-class Copy(Attempt, Protocol):
+class Copy(Attempt, Protocol[P_contra]):
     """New tables with all their rows."""
 
-    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+    def commit(self, tables: Collection[int], reports: Reports, at: P_contra) -> Landed:
         """Create these tables as they were at this position; the mirrors they replace go in the same snapshot.
 
         CommitConflict, AlreadyDelivered, TableError: nothing landed. CommitUnknown: the standings say.
@@ -110,23 +114,23 @@ class Copy(Attempt, Protocol):
         ...
 
 
-class Plan(Protocol):
+class Plan(Protocol[P]):
     """A delivery, planned on the newest snapshot: what others change after it is a conflict at the commit."""
 
     @property
     def snapshot_id(self) -> int: ...
 
     @property
-    def standings(self) -> Mapping[int, Standing]: ...
+    def standings(self) -> Mapping[int, Standing[P]]: ...
 
-    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[Plan, bool]:
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[Plan[P], bool]:
         """The plan in which the mirror gets the relation's columns, and whether it has others now.
 
         CannotFollow if only a new copy could, TableError if not even that.
         """
         ...
 
-    def begin(self, keys: Keys) -> Delivery:
+    def begin(self, keys: Keys) -> Delivery[P]:
         """Begin an attempt for these tables."""
         ...
 
@@ -146,7 +150,7 @@ class Reader(Protocol):
 NewMirror = TypeVar("NewMirror")  # what a sink knows about a table that it does not have yet
 
 
-class Sink(Protocol[NewMirror]):
+class Sink(Protocol[NewMirror, P]):
     """A lake, for the tables of one group. Its word on positions is the truth; the state's copy is for display."""
 
     @property
@@ -154,7 +158,7 @@ class Sink(Protocol[NewMirror]):
         """Under which name the lake keeps the positions of this group."""
         ...
 
-    def standings(self) -> Mapping[int, Standing]:
+    def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...
 
@@ -164,7 +168,7 @@ class Sink(Protocol[NewMirror]):
 
     def reader(self, snapshot_id: int) -> Reader: ...
 
-    def plan(self) -> Plan: ...
+    def plan(self) -> Plan[P]: ...
 
     def new_mirror(
         self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
@@ -172,7 +176,7 @@ class Sink(Protocol[NewMirror]):
         """Prepare a table; its own mirror and those of `replaces` make way for it. TableError if it cannot be."""
         ...
 
-    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy:
+    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy[P]:
         """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.change import Lsn
+from headwater.change import Position
 from headwater.merge.mirror import Mirror
 from headwater.merge.reader import ChangeReader
 
@@ -18,4 +18,4 @@ class Batch:
 
     reader: ChangeReader
     mirrors: Mapping[int, Mirror]  # by the source's OID
-    upto: Lsn
+    upto: Position

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.change import Lsn
+from headwater.change import Position
 from headwater.values.types import LakeType
 
 __all__ = ["Mirror", "MirrorColumn"]
@@ -35,7 +35,7 @@ class Mirror:
 
     oid: int
     name: str
-    start: Lsn  # transactions before it are in the lake already
+    start: Position  # transactions before it are in the lake already
     columns: tuple[MirrorColumn, ...]
     key: tuple[str, ...]  # none: rows are known by all their values
     rows: int

@@ -21,8 +21,8 @@ __all__ = ["ChangeReader", "Keyed", "Read", "Typed"]
 class Read(NamedTuple):
     """Changes of one table under one version of its columns, in commit order.
 
-    `rows` has `commit_lsn`, `seq`, `op` and `message`, whose content only the reader knows; for a table that keeps its
-    history also `xid` and `commit_ts`.
+    `rows` has `commit_lsn` (in another stream than PostgreSQL's, the value of its own position), `seq`, `op` and
+    `message`, whose content only the reader knows; for a table that keeps its history also `xid` and `commit_ts`.
     """
 
     mirror: Mirror

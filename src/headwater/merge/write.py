@@ -158,7 +158,7 @@ class Append:
 
 def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
     origin = Origin(source, mirror.oid, mirror.name, {column.name: column.attnum for column in mirror.columns})
-    return quarantined(origin, typed.rows, mirror.key, typed.bad, lsns, keys)
+    return quarantined(origin, typed.rows, mirror.key, typed.bad, lambda row: mirror.start.at(int(lsns[row])), keys)
 
 
 def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

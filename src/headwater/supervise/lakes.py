@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import OperatorMustAct
 from headwater.lake.sink import Sink
@@ -31,7 +32,7 @@ def source_name(source_id: str, group: str) -> str:
     return f"{source_id}/{group}"
 
 
-def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -> Sink[Any]:
+def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -> Sink[Any, Lsn]:
     """The lake that the group is mirrored into; of a new group it is created, else another one is refused."""
     row = state.group(group)
     assert row is not None, "a group is made before its lake is opened"
