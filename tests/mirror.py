@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,8 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
+from headwater.files import S3, is_local
+from headwater.lake import quarantine
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
 from headwater.sink.ducklake import DuckLakeSink
@@ -38,7 +41,7 @@ CONFIG = """
 source: {source}
 log: ./log
 lakes:
-  main: {{ducklake: "{catalog}", data_path: {data}}}
+  main: {lake}
 groups:
   g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
@@ -65,9 +68,14 @@ class Mirror:
     def file(self) -> Path:
         return self.folder / "headwater.yaml"
 
+    @property
+    def entry(self) -> str:
+        """The lake, as the config has it."""
+        return f'{{ducklake: "{self.catalog}", data_path: {self.data}}}'
+
     def configure(self, *tables: str | dict[str, Any]) -> Config:
         entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
-        text = CONFIG.format(source=self.url, catalog=self.catalog, data=self.data, tables=entries)
+        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries)
         self.file.write_text(text)
         return Config.load(self.file, {})
 
@@ -175,13 +183,24 @@ class Mirror:
     def lake(self) -> duckdb.DuckDBPyConnection:
         """DuckDB with the lake attached as `lake`, all along."""
         if self._lake is None:
-            self._lake = connect()
-            attach(self._lake, parse_lake_url(self.config.ducklakes["main"].catalog), "lake")
+            self._lake = self.attached()
         return self._lake
+
+    def attached(self) -> duckdb.DuckDBPyConnection:
+        """A new DuckDB with the lake attached as `lake`, to read it and to do what other clients do."""
+        s3 = None if is_local(self.data) else S3.from_environment(os.environ)
+        con = connect()
+        attach(con, parse_lake_url(self.config.ducklakes["main"].catalog), "lake", s3=s3)
+        return con
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the lake; tables are `lake.public.t`."""
         return self.lake.execute(sql).fetchall()
+
+    def tables(self) -> list[str]:
+        """The names of the mirrors, sorted."""
+        found = self.ask("SELECT table_name FROM information_schema.tables WHERE table_catalog = 'lake'")
+        return sorted(name for (name,) in found if name != quarantine.NAME.name)
 
     def files(self) -> set[str]:
         """The Parquet files in the lake's folder."""

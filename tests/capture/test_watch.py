@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -79,25 +79,27 @@ class Watched:
         return next(row.resync for row in self.group.state.tables(self.group.name) if row.oid == self.oids[table])
 
 
-@pytest.fixture(params=["triggers", "catalog"])
-def plain(group: Group, request: pytest.FixtureRequest) -> Iterator[Watched]:
+@contextmanager
+def one_table(group: Group, *, triggers: bool) -> Iterator[Watched]:
     with psycopg.connect(group.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int PRIMARY KEY, x int)")
-    watched = Watched(group, "t", triggers=request.param == "triggers")
+    watched = Watched(group, "t", triggers=triggers)
     with group.capturing():
         yield watched
     watched.close()
+
+
+@pytest.fixture(params=["triggers", "catalog"])
+def plain(group: Group, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    with one_table(group, triggers=request.param == "triggers") as watched:
+        yield watched
 
 
 @pytest.fixture
 def bare(group: Group) -> Iterator[Watched]:
     """Without event triggers."""
-    with psycopg.connect(group.url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE t (id int PRIMARY KEY, x int)")
-    watched = Watched(group, "t", triggers=False)
-    with group.capturing():
+    with one_table(group, triggers=False) as watched:
         yield watched
-    watched.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
@@ -18,9 +17,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.change import TableName
 from headwater.config import Config
-from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import parse_lake_url
-from headwater.files import S3, filesystem
+from headwater.files import filesystem
 from headwater.supervise.opening import mirroring, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
@@ -44,14 +41,6 @@ class Elsewhere(Mirror):
         self.capture()
         if copy:
             flow.copy(self.m)
-
-    @property
-    def lake(self) -> duckdb.DuckDBPyConnection:
-        if self._lake is None:
-            s3 = S3.from_environment(os.environ) if self.data.startswith("s3://") else None
-            self._lake = connect()
-            attach(self._lake, parse_lake_url(self.config.ducklakes["main"].catalog), "lake", s3=s3)
-        return self._lake
 
     def verify(self, tables: Iterable[str] = ()) -> list[Verified]:
         self.stop_capture()

@@ -13,8 +13,6 @@ from tests.interrupted import Act, Interrupted
 from tests.mirror import Mirror, open_ducklake, standings_of
 
 from headwater import flow
-from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.supervise.lakes import source_name
@@ -203,10 +201,9 @@ def test_what_users_do_to_our_table_is_drift_that_verify_tells_and_delivery_surv
 
 def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: Mirror) -> None:
     orders.ask("CALL lake.set_option('data_inlining_row_limit', 10, schema => 'public', table_name => 'orders')")
-    with connect(threads=1) as newcomer:
-        attach(newcomer, parse_lake_url(orders.config.ducklakes["main"].catalog), "l")
-        newcomer.execute("INSERT INTO l.public.orders VALUES (200, 'inlined by a user')")
-        newcomer.execute("UPDATE l.public.orders SET item = 'a new version, inlined' WHERE id = 1")
+    with orders.attached() as newcomer:
+        newcomer.execute("INSERT INTO lake.public.orders VALUES (200, 'inlined by a user')")
+        newcomer.execute("UPDATE lake.public.orders SET item = 'a new version, inlined' WHERE id = 1")
     standings = standings_of(orders.m)
     table = next(each.table for each in standings.values() if each.table.name == "orders")
     with closing(open_ducklake(orders.config)) as lake:
