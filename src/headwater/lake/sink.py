@@ -30,7 +30,7 @@ P_contra = TypeVar("P_contra", bound=Position, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A commit: the snapshot that it made, and what each table got."""
+    """A commit: the snapshot that it made, which is the lake's own number for it, and what each table got."""
 
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
@@ -166,7 +166,9 @@ class Sink(Protocol[NewMirror, P]):
         """What identifies the lake, wherever it is moved."""
         ...
 
-    def reader(self, snapshot_id: int) -> Reader: ...
+    def reader(self, snapshot_id: int) -> Reader:
+        """The lake as a commit or a plan with this number has it."""
+        ...
 
     def plan(self) -> Plan[P]: ...
 
