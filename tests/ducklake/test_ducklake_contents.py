@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from lakebench import Bench, T
 
 from headwater.change import TableName
-from headwater.ducklake.casting import fitted
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.deletes import delete_rows, restamp
 from headwater.ducklake.evolution import promotable
@@ -30,6 +29,7 @@ from headwater.ducklake.texts import text_of, value_of
 from headwater.ducklake.writing import TableFolder, plain_type, write_data_file
 from headwater.errors import TableError
 from headwater.files import filesystem
+from headwater.lake.casting import fitted
 
 SQLITE = pytest.mark.parametrize("lake_url", ["sqlite"], indirect=True)
 MERGE = "CALL ducklake_merge_adjacent_files('{l}')"

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.ducklake.model import DeleteFile, FileDeletes, LiveFile, RowNumbers
-from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, TableFolder, field_with_id, footer_size
+from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, TableFolder, footer_size
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
+from headwater.lake.parquet import field_with_id
 
 __all__ = ["INLINE_LIMIT", "delete_rows", "deleted_positions", "end_file", "restamp"]
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.ducklake.casting import flattened
 from headwater.ducklake.model import ColumnStats, Field
 from headwater.ducklake.texts import text_of
+from headwater.lake.casting import flattened
 
 __all__ = ["Leaf", "StatsCollector", "column_stats", "overlaps"]
 

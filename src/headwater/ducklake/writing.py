@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headwater.ducklake.casting import fitted, plain
 from headwater.ducklake.model import DataFile, Field
 from headwater.ducklake.stats import Leaf, StatsCollector
 from headwater.errors import TableError
-from headwater.files import durable, folder
+from headwater.files import folder
+from headwater.lake.casting import plain
+from headwater.lake.parquet import field_with_id, write_parquet
 
 __all__ = [
     "ROW_ID",
@@ -25,7 +26,6 @@ __all__ = [
     "SNAPSHOT_ID_FIELD",
     "TableFolder",
     "arrow_type",
-    "field_with_id",
     "footer_size",
     "parquet_schema",
     "plain_type",
@@ -37,7 +37,6 @@ ROW_ID_FIELD = 2147483540
 SNAPSHOT_ID = "_ducklake_internal_snapshot_id"  # in files that hold rows, or deletes, of several snapshots
 SNAPSHOT_ID_FIELD = 2147483539
 
-_ROW_GROUP = 122_880  # DuckDB's own; its threads share a file by row group
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {
     "boolean": pa.bool_(),
@@ -60,10 +59,6 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-
-
-def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
-    return pa.field(name, type_, nullable, {b"PARQUET:field_id": str(id_).encode()})
 
 
 def arrow_type(field: Field) -> pa.DataType:
@@ -128,32 +123,9 @@ def write_data_file(
     name = where.new_name()
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
-    rows = 0
-    with durable(where.files, folder(where.files, where.path) + name) as sink:  # the catalog will refer to it
-        with pq.ParquetWriter(
-            sink, schema, compression="snappy", use_dictionary=_repeating(schema), store_schema=False
-        ) as writer:
-            for batch in [batches] if isinstance(batches, pa.Table) else batches:
-                part = pa.Table.from_arrays(
-                    [fitted(batch.column(field.name), field.type) for field in schema], schema=schema
-                )
-                stats.add(part)
-                rows += part.num_rows
-                writer.write_table(part, row_group_size=_ROW_GROUP)
-        size = sink.tell()
-    footer = writer.writer.metadata
-    return DataFile(name, rows, size, footer_size(footer), stats.finish(_leaves(footer)), with_row_ids)
-
-
-def _repeating(schema: pa.Schema) -> list[str]:
-    """Columns that get a dictionary. For others, trying one took half of the writing time and made files larger."""
-    return [name for field in schema for name in _texts(field.name, field.type)]
-
-
-def _texts(path: str, type_: pa.DataType) -> list[str]:
-    if pa.types.is_list(type_):
-        return _texts(f"{path}.list.element", type_.value_type)
-    return [path] if pa.types.is_string(type_) or pa.types.is_binary(type_) else []
+    written = write_parquet(where.files, folder(where.files, where.path) + name, schema, batches, stats.add)
+    found = stats.finish(_leaves(written.footer))
+    return DataFile(name, written.rows, written.size, footer_size(written.footer), found, with_row_ids)
 
 
 def footer_size(footer: pq.FileMetaData) -> int:
