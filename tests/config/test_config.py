@@ -104,7 +104,7 @@ def test_what_is_left_out_has_sensible_defaults(tmp_path: Path) -> None:
 def test_the_config_cannot_be_changed(tmp_path: Path) -> None:
     config = load(tmp_path, SMALL)
     with pytest.raises(ValueError, match="frozen"):
-        config.log = "elsewhere"
+        config.log = "elsewhere"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,16 @@ def misfits(source: str, oid: int, *values: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Bench:
-    """A lake; `sinks` opens a sink of it for a source, `read` gives a table's rows as an outsider reads them."""
+    """A lake; `sinks` opens a sink of it for a source, `read` gives a table's rows as an outsider reads them.
+
+    Some lakes know each row by an id, and show the default of a new column in older rows; others do not.
+    """
 
     sinks: Callable[[str], Sink[Any, Lsn]]
     read: Callable[[TableName], list[dict[str, Any]]]
     source: str = "1/db/g"
+    row_lineage: bool = True
+    defaults: bool = True
 
     @property
     def sink(self) -> Sink[Any, Lsn]:
@@ -90,7 +95,7 @@ class Bench:
         plan = plan or self.sink.plan()
         delivery = plan.begin({of.oid: ("id",)})
         changed: dict[int, Row] = {row[0]: row for row in update}
-        gone, found = set(delete), dict[int, int]()
+        gone, found = set(delete), dict[int, int | None]()
         reports: list[bytes] = []
         target = pickle.loads(pickle.dumps(delivery.target))
         for place in delivery.places({of.oid: None}) if changed or gone else ():
@@ -105,10 +110,10 @@ class Bench:
         reports += written(target, rows_of(of.oid), loads)
         return Attempt(delivery, of.oid, {rows_of(of.oid): reports} if reports else {}, {of.oid} if truncate else set())
 
-    def row_ids(self, *keys: int) -> dict[int, int]:
+    def row_ids(self, *keys: int) -> dict[int, int | None]:
         """The row ids that the lake has for these keys; nothing is committed."""
         delivery = self.sink.plan().begin({OID: ("id",)})
-        found: dict[int, int] = {}
+        found: dict[int, int | None] = {}
         for place in delivery.places({OID: None}):
             ids, notes = taken(delivery.target, place, set(keys))
             found |= ids
@@ -142,7 +147,7 @@ def written(target: Any, to: Destination, loads: Iterable[tuple[pa.Table, pa.Arr
     return notes
 
 
-def taken(target: Any, place: Place, keys: set[int]) -> tuple[dict[int, int], list[bytes]]:
+def taken(target: Any, place: Place, keys: set[int]) -> tuple[dict[int, int | None], list[bytes]]:
     """Delete the rows of these keys in one place: their row ids by key, and the lake's report."""
     at: list[int] = []
     here: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headwater.sink.ducklake.recent import Recent
+from headwater.lake.recent import Recent
 
 
 class Reads:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import suppress
-from pathlib import Path
 
 import duckdb
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.ducklake.url import LakeUrl, PostgresUrl
-from headwater.errors import OperatorMustAct
 from headwater.files import S3
 from headwater.lake import reading
+from headwater.lake.reading import load, reach_s3
 from headwater.lake.sqltext import identifier, literal
 from headwater.logs import redact
 from headwater.postgres.settings import OVERRIDDEN, prepare
 from headwater.postgres.settings import options as settings_options
 
-__all__ = ["attach", "connect", "load"]
+__all__ = ["attach", "connect"]
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -49,8 +47,7 @@ def attach(
     try:
         options += _catalog_options(con, url, alias)
         if s3 is not None:
-            load(con, "httpfs")
-            con.execute(_secret(f"headwater_{alias}", s3))
+            reach_s3(con, f"headwater_{alias}", s3)
         con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")
     except duckdb.Error as error:
         # `from None`: DuckDB quotes the connection string, password and all.
@@ -91,30 +88,3 @@ def _scrubbed(text: str, path: str, url: LakeUrl) -> str:
     for quoted in (path, path.removeprefix("ducklake:"), path.removeprefix("ducklake:postgres:")):
         text = text.replace(quoted, str(url)).replace(literal(quoted), str(url))
     return redact(text, [url.password or ""] if isinstance(url, PostgresUrl) else [])
-
-
-def load(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Load an extension, from its wheel."""
-    # LOAD of the file, not INSTALL: that would copy it into the home folder, where processes race.
-    con.execute(f"LOAD {literal(str(_extension_file(name)))}")
-
-
-def _extension_file(name: str) -> Path:
-    package = importlib.util.find_spec(f"duckdb_extension_{name}")
-    places = package.submodule_search_locations if package else None
-    for place in places or ():
-        for path in Path(place).glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"):
-            return path
-    wheel = f"duckdb-extension-{name.replace('_', '-')}=={duckdb.__version__}"
-    raise OperatorMustAct(
-        f"the DuckDB extension {name!r} for DuckDB {duckdb.__version__} is not installed", hint=f"pip install {wheel}"
-    )
-
-
-def _secret(name: str, s3: S3) -> str:
-    values = {"KEY_ID": s3.key, "SECRET": s3.secret, "SESSION_TOKEN": s3.token, "REGION": s3.region}
-    if s3.host:
-        values |= {"ENDPOINT": s3.host, "URL_STYLE": "path"}
-    parts = [f"{key} {literal(value)}" for key, value in values.items() if value]
-    parts.append(f"USE_SSL {'false' if s3.scheme == 'http' else 'true'}")
-    return f"CREATE OR REPLACE SECRET {identifier(name)} (TYPE s3, {', '.join(parts)})"

@@ -19,12 +19,12 @@ from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
-from headwater.ducklake.names import Names
 from headwater.ducklake.positions import positions
 from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
 from headwater.files import S3, filesystem
+from headwater.lake.names import Names
 from headwater.lake.sqltext import literal
 
 __all__ = ["Lake"]

@@ -13,8 +13,8 @@ from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
 from headwater.ducklake.model import Alteration, NewTable, PlannedCommit, Snapshot
-from headwater.ducklake.names import Names
 from headwater.errors import CommitConflict
+from headwater.lake.names import Names
 
 __all__ = ["WrittenSchema", "safe_folder", "schema_folder", "write_schema"]
 

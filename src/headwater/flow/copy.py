@@ -47,7 +47,9 @@ def copy(m: Mirroring) -> dict[int, int]:
     failpoints.hit("copy.written")
     copied = [rows[oid] for oid in survived.tables - done.failed.keys()]
     landed = _landed(m, attempt, done, copied, exported.lsn) if copied else None
-    return _recorded(m, plan, landed, copied, exported.lsn) if landed else {}
+    if landed is None:
+        return {}
+    return _recorded(m, plan, landed, [row for row in copied if row.oid not in landed.missed], exported.lsn)
 
 
 def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:

@@ -97,6 +97,8 @@ def _land(m: Mirroring, tables: DeliveryTables, ready: Prepared, batch: StagedBa
         except (CommitConflict, AlreadyDelivered, TableError):
             written.attempt.discard(reports)
             raise
+        upto = {oid: lsn for oid, lsn in upto.items() if oid not in landed.missed}
+        renamed = {oid: name for oid, name in renamed.items() if oid not in landed.missed}
     # While some tables only come up to the others, the lake as a whole is where the hindmost is.
     after = [upto.get(oid, each.position) for oid, each in tables.everywhere.items() if oid not in failed]
     sources = {oid: name for oid, name in ready.sources.items() if oid in upto and oid not in names.kept}
@@ -106,6 +108,6 @@ def _land(m: Mirroring, tables: DeliveryTables, ready: Prepared, batch: StagedBa
         landed=landed.counts,
         upto=upto,
         failed=failed,
-        sources={**sources, **(names.moved if upto else {})},
+        sources={**sources, **{oid: name for oid, name in names.moved.items() if oid in renamed}},
         mirrors=renamed,
     )

@@ -1,25 +1,109 @@
-"""Iceberg's names for the types of columns."""
+"""From logical types to Iceberg's, and from these to the Arrow types that they are written from."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from headwater.errors import TableError
+from headwater.lake.casting import plain
+from headwater.lake.parquet import field_with_id
 from headwater.values.types import LakeType
 
-__all__ = ["iceberg_type"]
+__all__ = ["arrow_schema", "arrow_type", "field_type", "iceberg_type", "plain_type"]
 
-_NAMES = {
-    "int16": "int",
-    "int32": "int",
-    "int64": "long",
-    "uint32": "long",
-    "uint64": "decimal(20,0)",  # Iceberg has no unsigned integers
-    "float32": "float",
-    "float64": "double",
-    "json": "string",
+_TYPES: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int16": IntegerType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "uint32": LongType(),
+    "uint64": DecimalType(20, 0),  # Iceberg has no unsigned integers
+    "float32": FloatType(),
+    "float64": DoubleType(),
+    "string": StringType(),
+    "json": StringType(),
+    "binary": BinaryType(),
+    "uuid": UUIDType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+}
+_ARROW: dict[IcebergType, pa.DataType] = {
+    BooleanType(): pa.bool_(),
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    FloatType(): pa.float32(),
+    DoubleType(): pa.float64(),
+    StringType(): pa.string(),
+    BinaryType(): pa.binary(),
+    UUIDType(): pa.uuid(),
+    DateType(): pa.date32(),
+    TimeType(): pa.time64("us"),
+    TimestampType(): pa.timestamp("us"),
+    TimestamptzType(): pa.timestamp("us", "UTC"),
 }
 
 
 def iceberg_type(kind: LakeType) -> str:
     """The type as Iceberg spells it."""
+    return str(field_type(kind, itertools.count())).replace(", ", ",")
+
+
+def field_type(kind: LakeType, ids: Iterator[int]) -> IcebergType:
+    """Iceberg's type; the elements of lists are fields of their own, and get the next ids."""
     if kind.element is not None:
-        return f"list<{iceberg_type(kind.element)}>"
-    return _NAMES.get(kind.logical, str(kind))
+        id_ = next(ids)
+        return ListType(element_id=id_, element=field_type(kind.element, ids), element_required=False)
+    if kind.logical == "decimal":
+        return DecimalType(kind.arrow.precision, kind.arrow.scale)
+    return _TYPES[kind.logical]
+
+
+def arrow_type(type_: IcebergType) -> pa.DataType:
+    """The Arrow type that a column is written from, with the field ids of elements."""
+    if isinstance(type_, ListType):
+        element = field_with_id("element", arrow_type(type_.element_type), type_.element_id)
+        return pa.list_(element.with_nullable(not type_.element_required))
+    if isinstance(type_, DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, FixedType):
+        return pa.binary(len(type_))
+    if type_ not in _ARROW:
+        raise TableError(
+            f"the lake's table has a column of type {str(type_)!r}, which Headwater does not write",
+            hint="another client added it: drop the column in the lake, or keep it in a separate table",
+        )
+    return _ARROW[type_]
+
+
+def plain_type(type_: IcebergType) -> pa.DataType:
+    """The Arrow type a column is read as: no extension types, so a uuid is 16 bytes."""
+    return plain(arrow_type(type_))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The schema of a data file; every column is optional in the file, whatever the table says."""
+    return pa.schema([field_with_id(each.name, arrow_type(each.field_type), each.field_id) for each in schema.fields])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Protocol
 
 import duckdb
 
-__all__ = ["QueriedLake", "connect"]
+from headwater.errors import OperatorMustAct
+from headwater.files import S3
+from headwater.lake.sqltext import identifier, literal
+
+__all__ = ["QueriedLake", "connect", "load", "reach_s3"]
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -16,6 +22,39 @@ def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
         con.execute(f"SET threads = {threads:d}")
     con.execute("SET TimeZone = 'UTC'")
     return con
+
+
+def load(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Load an extension, from its wheel."""
+    # LOAD of the file, not INSTALL: that would copy it into the home folder, where processes race.
+    con.execute(f"LOAD {literal(str(_extension_file(name)))}")
+
+
+def _extension_file(name: str) -> Path:
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    places = package.submodule_search_locations if package else None
+    for place in places or ():
+        for path in Path(place).glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"):
+            return path
+    wheel = f"duckdb-extension-{name.replace('_', '-')}=={duckdb.__version__}"
+    raise OperatorMustAct(
+        f"the DuckDB extension {name!r} for DuckDB {duckdb.__version__} is not installed", hint=f"pip install {wheel}"
+    )
+
+
+def reach_s3(con: duckdb.DuckDBPyConnection, secret: str, s3: S3) -> None:
+    """Let it read what is in S3; the keys are kept under this name."""
+    load(con, "httpfs")
+    con.execute(_secret(secret, s3))
+
+
+def _secret(name: str, s3: S3) -> str:
+    values = {"KEY_ID": s3.key, "SECRET": s3.secret, "SESSION_TOKEN": s3.token, "REGION": s3.region}
+    if s3.host:
+        values |= {"ENDPOINT": s3.host, "URL_STYLE": "path"}
+    parts = [f"{key} {literal(value)}" for key, value in values.items() if value]
+    parts.append(f"USE_SSL {'false' if s3.scheme == 'http' else 'true'}")
+    return f"CREATE OR REPLACE SECRET {identifier(name)} (TYPE s3, {', '.join(parts)})"
 
 
 class QueriedLake(Protocol):

@@ -30,10 +30,15 @@ P_contra = TypeVar("P_contra", bound=Position, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A commit: the snapshot that it made, which is the lake's own number for it, and what each table got."""
+    """A commit: the snapshot that it made, which is the lake's own number for it, and what each table got.
+
+    `missed` are tables that others changed meanwhile, in a lake whose tables land one by one: nothing of them landed,
+    and what was written for them is deleted.
+    """
 
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
+    missed: frozenset[int] = frozenset()
 
 
 class Standing(Protocol[P_co]):
@@ -167,7 +172,7 @@ class Sink(Protocol[NewMirror, P]):
         ...
 
     def reader(self, snapshot_id: int) -> Reader:
-        """The lake as a commit or a plan with this number has it."""
+        """The lake at a snapshot that a plan or a commit has named; only the sink knows what the number means."""
         ...
 
     def plan(self) -> Plan[P]: ...

@@ -59,7 +59,7 @@ class Taken(NamedTuple):
     """Rows deleted from one place: which of the positions asked for were alive, their row ids, the lake's report."""
 
     alive: pa.Array  # boolean, one for each position asked for
-    row_ids: pa.Array  # of those alive
+    row_ids: pa.Array  # of those alive; null where the lake knows rows by no id
     report: bytes
 
 

@@ -1,7 +1,7 @@
 """Compare tables of the source and of the lake by count and content, on Spark.
 
-The two sides share no code of Headwater's: PostgreSQL prints its values, DuckDB reads that print and, with an extension
-of its own, the lake. Both then go through the same hash, summed up by buckets of the key; rows are only
+The two sides share no code of Headwater's: PostgreSQL prints its values, DuckDB reads that print and, through the
+DuckLake extension, the lake. Both then go through the same hash, summed up by buckets of the key; rows are only
 looked at one by one where a bucket differs. A value that the lake's type cannot hold must be NULL in its row and in
 quarantine.
 """

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from headwater.ducklake.extension import attach, load
+from headwater.ducklake.extension import attach
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.files import S3
+from headwater.lake.reading import load
 from headwater.lake.sqltext import identifier, literal
 
 __all__ = ["QueriedDuckLake"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headwater.change import Relation, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
-from headwater.ducklake.names import Names
+from headwater.lake.names import Names
 from headwater.lake.sink import Kinds
 from headwater.sink.ducklake.columns import fields_of
 from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed

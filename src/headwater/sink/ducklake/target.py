@@ -16,8 +16,8 @@ from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable
 from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
+from headwater.lake.recent import Recent
 from headwater.lake.target import Destination, Taken
-from headwater.sink.ducklake.recent import Recent
 from headwater.sink.ducklake.reports import TakenOut, Wrote
 
 __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]

@@ -1,0 +1,229 @@
+"""A PyIceberg catalog, opened by its properties; its errors become ours here."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequirement, TableUpdate
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from headwater.change import TableName
+from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
+from headwater.files import S3
+from headwater.logs import redact
+
+__all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
+
+_S3 = {
+    "key": "s3.access-key-id",
+    "secret": "s3.secret-access-key",
+    "token": "s3.session-token",
+    "region": "s3.region",
+    "endpoint": "s3.endpoint",
+}
+
+
+def sqlite_file(properties: Mapping[str, str]) -> Path | None:
+    """The file that holds the catalog, if one does."""
+    uri = properties.get("uri", "")
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, create: bool) -> IcebergCatalog:
+    """Open it; with `create`, a SQL catalog gets its tables when they are missing."""
+    given = dict(properties)
+    name = given.pop("name", "default")  # under which PyIceberg opens a catalog unless asked otherwise
+    uri = given.get("uri", "")
+    if uri.startswith(("postgresql://", "postgres://")):
+        given["uri"] = "postgresql+psycopg://" + uri.partition("://")[2]
+    if create and (file := sqlite_file(properties)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
+        given["init_catalog_tables"] = "true" if create else "false"
+    where = shown(properties)
+    with _translated(where, secrets):
+        try:
+            return IcebergCatalog(load_catalog(name, **given), where, secrets)
+        except ValueError as error:
+            hint = "see PyIceberg's catalog properties: `type` is sql, rest, glue, hive, dynamodb or bigquery"
+            raise ConfigError(f"cannot open {where}: {redact(str(error), secrets)}", hint=hint) from error
+
+
+class IcebergCatalog:
+    """What we ask of a catalog. `str()` of it is fit for messages."""
+
+    def __init__(self, catalog: Catalog, where: str, secrets: frozenset[str]) -> None:
+        self._catalog = catalog
+        self._where = where
+        self._secrets = secrets
+
+    def __str__(self) -> str:
+        return self._where
+
+    @property
+    def s3(self) -> S3 | None:
+        """How to reach the files in S3, if the properties say so; else the AWS_* variables do."""
+        found = {name: self._catalog.properties.get(key) for name, key in _S3.items()}
+        return S3(**{name: each for name, each in found.items() if each}) if found["key"] or found["endpoint"] else None
+
+    def namespace_properties(self, schema: str) -> Mapping[str, str] | None:
+        """None if there is no such namespace."""
+        with _translated(self._where, self._secrets):
+            try:
+                return self._catalog.load_namespace_properties((schema,))
+            except NoSuchNamespaceError:
+                return None
+
+    def make_namespace(self, schema: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make a namespace unless it is there; properties are set either way."""
+        with _translated(self._where, self._secrets):
+            try:
+                self._catalog.create_namespace((schema,), dict(properties or {}))
+            except NamespaceAlreadyExistsError:
+                if properties:
+                    self._catalog.update_namespace_properties((schema,), updates=dict(properties))
+
+    def names(self) -> tuple[list[str], list[TableName]]:
+        """All namespaces and tables."""
+        with _translated(self._where, self._secrets):
+            schemas = [name for (name,) in self._catalog.list_namespaces()]
+            found = [(schema, each) for schema in schemas for each in self._catalog.list_tables((schema,))]
+        return schemas, [TableName(schema, each[-1]) for schema, each in found]
+
+    def load(self, name: TableName) -> Table | None:
+        with _translated(self._where, self._secrets):
+            try:
+                return self._catalog.load_table(_identifier(name))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def stage(
+        self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
+    ) -> CreateTableTransaction:
+        """A table to be created: where it will be is known, and nobody sees it before `commit`."""
+        self.make_namespace(name.schema)
+        with _translated(self._where, self._secrets):
+            try:
+                return self._catalog.create_table_transaction(
+                    _identifier(name), schema, self._location(name), spec, order, dict(properties)
+                )
+            except TableAlreadyExistsError as error:
+                raise _taken(name) from error
+
+    def create(self, staged: CreateTableTransaction, updates: tuple[TableUpdate, ...] = ()) -> Table:
+        """Create a staged table, with more changes in the same commit."""
+        with _translated(self._where, self._secrets, committing=True):
+            try:
+                return self._committed(staged._table, (AssertCreate(),), (*staged._updates, *updates))
+            except TableAlreadyExistsError as error:
+                raise _taken(TableName(*staged._table.name())) from error
+
+    def commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> Table:
+        """The table as it is after the commit. CommitConflict: nothing landed. CommitUnknown: it may have."""
+        same = AssertTableUUID(uuid=table.metadata.table_uuid)
+        with _translated(self._where, self._secrets, committing=True):
+            return self._committed(table, (same, *requirements), updates)
+
+    def rename(self, old: TableName, new: TableName) -> None:
+        self.make_namespace(new.schema)
+        with _translated(self._where, self._secrets):
+            try:
+                self._catalog.rename_table(_identifier(old), _identifier(new))
+            except TableAlreadyExistsError as error:
+                raise _taken(new) from error
+
+    def drop(self, name: TableName) -> None:
+        """Take a table out of the catalog; its files stay, for whoever still reads them."""
+        with _translated(self._where, self._secrets):
+            try:
+                self._catalog.drop_table(_identifier(name))
+            except NoSuchTableError:
+                return
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def _committed(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> Table:
+        done = self._catalog.commit_table(table, requirements, updates)
+        io = table.io
+        return Table(table.name(), done.metadata, done.metadata_location, io, self._catalog)
+
+    def _location(self, name: TableName) -> str | None:
+        """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""
+        above = (self.namespace_properties(name.schema) or {}).get("location")
+        if above is None and (warehouse := self._catalog.properties.get("warehouse")) and "/" in warehouse:
+            above = f"{warehouse.rstrip('/')}/{name.schema}"
+        return above and f"{above.rstrip('/')}/{name.name}-{uuid.uuid4().hex[:8]}"
+
+
+def _identifier(name: TableName) -> tuple[str, str]:
+    if "." in name.schema:
+        raise TableError(
+            f"{str(name)!r} cannot be in an Iceberg lake: a dot in the name of a schema separates namespaces there",
+            hint="let the table land elsewhere with `as:`",
+        )
+    return name.schema, name.name
+
+
+def _taken(name: TableName) -> TableError:
+    return TableError(
+        f"the lake has another table or view {str(name)!r} already",
+        hint="drop or rename it in the lake, or let the table land elsewhere with `as:`",
+    )
+
+
+def shown(properties: Mapping[str, str]) -> str:
+    """The catalog as messages name it: no user, no password, no parameter."""
+    kind, uri = properties.get("type", "iceberg"), properties.get("uri", "")
+    parts = urlsplit(uri)
+    host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    where = f"{parts.scheme}://{host}{parts.path}" if uri else properties.get("warehouse", "")
+    return f"iceberg {kind} {where}".strip()
+
+
+@contextmanager
+def _translated(where: str, secrets: frozenset[str], *, committing: bool = False) -> Iterator[None]:
+    """Foreign errors in our own tree, without a secret; `from None` where the original may quote one."""
+    try:
+        yield
+    except CommitFailedException as error:
+        raise CommitConflict(f"another client changed a table of {where}: {error}", hint="plan again") from error
+    except CommitStateUnknownException as error:
+        raise CommitUnknown(f"whether the commit to {where} landed is unknown: {error}") from error
+    except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
+        said = redact(str(error), secrets)
+        hint = "check the credentials in the lake's properties, or in the environment"
+        raise ConfigError(f"{where} refuses us: {said}", hint=hint) from None
+    except (SQLAlchemyError, RequestException, RESTError, sqlite3.Error, OSError) as error:
+        said = redact(str(getattr(error, "orig", None) or error), secrets)
+        if committing:
+            raise CommitUnknown(f"whether the commit to {where} landed is unknown: {said}") from None
+        raise Unreachable(f"{where} does not answer: {said}") from None

@@ -1,0 +1,162 @@
+"""New Iceberg tables with all their rows, and tables that are filled anew in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import CreateTableTransaction
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from headwater.change import Lsn, TableName
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, TableError
+from headwater.iceberg.snapshots import FileChanges, next_snapshot
+from headwater.lake.counts import Counts
+from headwater.lake.sink import Landed
+from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.sink.iceberg.columns import Evolved
+from headwater.sink.iceberg.delivery import schema_updates
+from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
+from headwater.sink.iceberg.ledger import LedgerEntry
+from headwater.sink.iceberg.naming import rename_later, rename_mirrors
+from headwater.sink.iceberg.quarantine import keep, settle_all
+from headwater.sink.iceberg.reports import counted, delete_files, file_changes
+from headwater.sink.iceberg.standing import IcebergStanding, ownership, summary
+from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
+
+__all__ = ["IcebergCopy", "NewMirror", "StagedMirror", "staged"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMirror:
+    """A table to be copied. `replaces` are the mirrors that go: its own, if it is copied again, and those it follows.
+
+    The one whose `place` it takes is filled anew in one snapshot: its readers see the old rows until the new are there.
+    """
+
+    oid: int
+    name: TableName
+    columns: Evolved
+    replaces: Mapping[int, IcebergStanding]
+    place: IcebergStanding | None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMirror:
+    """The same with the place where its files go."""
+
+    mirror: NewMirror
+    new: CreateTableTransaction | None  # None: it takes the place of another
+
+    @property
+    def landing(self) -> Landing:
+        if self.new is not None:
+            metadata = self.new.table_metadata
+            return landing(metadata.location, metadata.schema(), (), metadata.default_spec_id)
+        assert self.mirror.place is not None
+        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema)
+
+
+def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
+    if mirror.place is not None:
+        return StagedMirror(mirror, None)
+    properties = PROPERTIES | ownership(lake.source, mirror.oid, mirror.columns.mirrored)
+    spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
+    return StagedMirror(mirror, lake.catalog.stage(mirror.name, mirror.columns.schema, spec, order, properties))
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergCopy:
+    """Implements `headwater.lake.sink.Copy`."""
+
+    lake: IcebergLake
+    mirrors: Sequence[StagedMirror]
+    names: Mapping[int, TableName]  # that other mirrors get with it
+    target: IcebergTarget
+
+    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        lake = self.lake
+        landing = [each for each in self.mirrors if each.mirror.oid in tables]
+        replaced = {oid for each in landing for oid in each.mirror.replaces}
+        settled = settle_all(lake, self.target, replaced, at)
+        try:
+            lake.attempts.check(self.target.attempt)
+            self._announce(landing)
+            rename_mirrors(lake, self.names)
+        except (CommitError, TableError):
+            lake.forget()
+            delete_files(settled, self.target.s3)
+            raise
+        counts, missed = self._landed(
+            landing, reports, at, kept=keep(lake, reports, dict.fromkeys(tables, at), settled)
+        )
+        self._drop_replaced([each for each in landing if each.mirror.oid not in missed])
+        lake.forget()
+        lake.attempts.end(self.target.attempt)
+        return Landed(at.value, counts, frozenset(missed))
+
+    def discard(self, reports: Reports) -> None:
+        for notes in reports.values():
+            delete_files(notes, self.target.s3)
+
+    def _announce(self, landing: Sequence[StagedMirror]) -> None:
+        """The ledger has the names first: a table that was made before a crash is found again."""
+        new = {each.mirror.oid: LedgerEntry(_names(each.mirror)) for each in landing}
+        self.lake.note(lambda ledger: ledger.with_entries(new))
+
+    def _landed(
+        self, landing: Sequence[StagedMirror], reports: Reports, at: Lsn, *, kept: bool
+    ) -> tuple[dict[int, Counts], dict[int, CommitError | TableError]]:
+        counts: dict[int, Counts] = {}
+        missed: dict[int, CommitError | TableError] = {}
+        for each in landing:
+            try:
+                counts[each.mirror.oid] = self._land(each, reports, at)
+            except (CommitConflict, AlreadyDelivered, TableError) as error:
+                missed[each.mirror.oid] = error
+        if missed and not counts and not kept:
+            self.lake.forget()
+            raise next(iter(missed.values()))
+        for oid in missed:
+            delete_files(reports.get(rows_of(oid), ()), self.target.s3)
+        return counts, missed
+
+    def _land(self, staged: StagedMirror, reports: Reports, at: Lsn) -> Counts:
+        lake, mirror = self.lake, staged.mirror
+        mine = reports.get(rows_of(mirror.oid), [])
+        bad = counted(reports.get(misfits_of(mirror.oid), ()))
+        got = Counts(copied=counted(mine).inserted, quarantined=bad.inserted)
+        said, changes = summary(lake.source, at, got), file_changes(mine)
+        if staged.new is not None:
+            table = staged.new._table
+            snapshot = next_snapshot(table, table.schema(), changes, said, lake.manifests)
+            lake.catalog.create(staged.new, snapshot.updates)
+            return got
+        place = mirror.place
+        assert place is not None
+        old = [path for each in lake.files(place.table) for path in (each.path, *(d.path for d in each.deletes))]
+        schema, updates = schema_updates(place, mirror.columns.schema)
+        owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
+        commit = TableCommit(FileChanges(changes.added, old), said, schema, (*updates, owned))
+        lake.land(place.table, commit, not_where_planned(place, lake.source))
+        return got
+
+    def _drop_replaced(self, landed: Sequence[StagedMirror]) -> None:
+        """Mirrors that went, but for those whose place was taken; and names that differ from where the table landed."""
+        for each in landed:
+            for standing in each.mirror.replaces.values():
+                if standing is not each.mirror.place:
+                    self.lake.catalog.drop(standing.name)
+        kept = {each.mirror.oid for each in landed}
+        replaced = {oid for each in landed for oid in each.mirror.replaces} - kept
+        self.lake.forget()
+        if replaced:
+            self.lake.note(lambda ledger: ledger.without(replaced))
+        moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
+        rename_later(self.lake, moved)
+
+
+def _names(mirror: NewMirror) -> tuple[TableName, ...]:
+    return (mirror.name,) if mirror.place is None else (mirror.name, mirror.place.name)

@@ -1,0 +1,216 @@
+"""Changes to Iceberg tables: planned on their newest snapshots, written by workers, landed table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+from pyiceberg.types import NestedField, PrimitiveType
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
+from headwater.iceberg.model import LiveFile
+from headwater.lake import quarantine
+from headwater.lake.counts import Counts
+from headwater.lake.sink import Bounds, Keys, Kinds, Landed
+from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.sink.iceberg.columns import Evolved, evolved
+from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
+from headwater.sink.iceberg.naming import rename_later
+from headwater.sink.iceberg.quarantine import keep
+from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
+from headwater.sink.iceberg.standing import IcebergStanding, ownership, standing_of, summary
+from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
+
+__all__ = ["IcebergDelivery", "IcebergPlan", "schema_updates"]
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPlan:
+    """Implements `headwater.lake.sink.Plan`."""
+
+    lake: IcebergLake
+    standings: Mapping[int, IcebergStanding]
+    evolutions: Mapping[int, Evolved] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> int:
+        """A catalog has no snapshots, only its tables do: what stands for one is the position that they show."""
+        return min((each.position.value for each in self.standings.values()), default=0)
+
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
+        standing = self.standings[relation.oid]
+        schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
+        found = evolved(schema, last_id, standing.mirrored, relation, kinds)
+        changed = found.schema.fields != schema.fields or found.mirrored != standing.mirrored
+        evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
+        return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
+
+    def begin(self, keys: Keys) -> IcebergDelivery:
+        landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
+        kept = self.lake.quarantine()
+        own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
+        locations = [each.location for each in (*landings.values(), own)]
+        attempt = self.lake.attempts.begin(locations) if keys else ""  # nothing is written without a table
+        return IcebergDelivery(self, keys, IcebergTarget(landings, own, self.lake.source, attempt, self.lake.s3))
+
+    def schema(self, oid: int) -> Schema:
+        return self.evolutions[oid].schema if oid in self.evolutions else self.standings[oid].table.schema()
+
+    def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
+        """Without a key, a table's rows are known by all of its columns that we mirror."""
+        metadata = self.standings[oid].table.metadata
+        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.default_spec_id)
+
+    def _mirrored(self, oid: int) -> tuple[str, ...]:
+        mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
+        by_id = {each.field_id: each.name for each in self.schema(oid).fields}
+        return tuple(by_id[id_] for _, id_ in sorted(mirrored.fields.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergDelivery:
+    """Implements `headwater.lake.sink.Delivery`."""
+
+    plan: IcebergPlan
+    keys: Keys
+    target: IcebergTarget
+
+    def places(self, wanted: Bounds) -> list[IcebergPlace]:
+        return [
+            IcebergPlace(oid, file)
+            for oid, bounds in wanted.items()
+            for file in self.plan.lake.files(self.plan.standings[oid].table)
+            if _overlaps(file, self._leading(oid), bounds)
+        ]
+
+    def quarantine(self) -> list[IcebergPlace]:
+        lake = self.plan.lake
+        return [IcebergPlace(None, file) for file in lake.files(lake.quarantine())]
+
+    def commit(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        lake = self.plan.lake
+        try:
+            if self.target.attempt:
+                lake.attempts.check(self.target.attempt)
+            kept = keep(lake, reports, upto)
+            counts, missed = self._landed(reports, truncated, upto, certain=not kept)
+        except CommitError:
+            lake.forget()
+            raise
+        self._note(upto, missed)
+        rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
+        if missed:
+            lake.forget()
+        if self.target.attempt:
+            lake.attempts.end(self.target.attempt)
+        reached = [lsn.value for oid, lsn in upto.items() if oid not in missed]
+        return Landed(max(reached, default=self.plan.snapshot_id), counts, frozenset(missed))
+
+    def discard(self, reports: Reports) -> None:
+        for notes in reports.values():
+            delete_files(notes, self.target.s3)
+
+    def _landed(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], *, certain: bool
+    ) -> tuple[dict[int, Counts], set[int]]:
+        """Land the tables that change, one by one. Once something has landed, others can only be left for later."""
+        counts: dict[int, Counts] = {}
+        missed: dict[int, CommitError | TableError] = {}
+        for oid, lsn in upto.items():
+            mine = reports.get(rows_of(oid), [])
+            if not mine and oid not in truncated and oid not in self.plan.evolutions:
+                continue
+            try:
+                counts[oid] = self._land(oid, lsn, mine, reports, truncated=oid in truncated)
+            except (CommitConflict, AlreadyDelivered, TableError) as error:
+                missed[oid] = error
+        if missed and not counts and certain:
+            raise next(iter(missed.values()))
+        for oid in missed:
+            delete_files(reports.get(rows_of(oid), ()), self.target.s3)
+        return counts, set(missed)
+
+    def _land(self, oid: int, lsn: Lsn, mine: Sequence[bytes], reports: Reports, *, truncated: bool) -> Counts:
+        lake, standing = self.plan.lake, self.plan.standings[oid]
+        changes, got = file_changes(mine), counted(mine)
+        if truncated:
+            live = lake.files(standing.table)
+            gone = [path for each in live for path in (each.path, *(d.path for d in each.deletes))]
+            changes = replace(changes, removed=[*changes.removed, *gone])
+            got = replace(got, deleted=got.deleted + sum(each.rows for each in live) - sum(_deleted(live)))
+        got = replace(got, quarantined=counted(reports.get(misfits_of(oid), ())).inserted)
+        found = self.plan.evolutions.get(oid)
+        mirrored = found.mirrored if found else standing.mirrored
+        schema, updates = schema_updates(standing, found.schema if found else None)
+        updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
+        said = summary(lake.source, lsn, standing.counts + got)
+        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
+        table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
+        done = standing_of(table, lake.source, oid, None)
+        assert done is not None
+        lake.replace(done)
+        return got
+
+    def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
+        """Tables without a change stand further on, too; the ledger says so, once all others have landed."""
+        lake, here = self.plan.lake, self.plan.lake.standings()
+        quiet = {oid: lsn for oid, lsn in upto.items() if oid not in missed and here[oid].position < lsn}
+        if not quiet:
+            return
+        entries = {oid: lake.entry(here[oid], lsn) for oid, lsn in quiet.items()}
+        try:
+            lake.note(lambda ledger: ledger.with_entries(entries))
+        except CommitConflict as error:  # other tables have landed
+            lake.forget()
+            raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
+        for oid, lsn in quiet.items():
+            lake.moved(oid, lsn)
+
+    def _leading(self, oid: int) -> NestedField:
+        schema = self.plan.schema(oid)
+        return schema.find_field(self.keys[oid][0]) if self.keys[oid] else schema.fields[0]
+
+
+def schema_updates(standing: IcebergStanding, wanted: Schema | None) -> tuple[Schema | None, tuple[TableUpdate, ...]]:
+    """The schema under the id that it will have, and what makes it the table's."""
+    if wanted is None:
+        return None, ()
+    known = standing.table.metadata.schemas
+    for each in known:
+        if each.fields == wanted.fields and set(each.identifier_field_ids) == set(wanted.identifier_field_ids):
+            return each, (SetCurrentSchemaUpdate(schema_id=each.schema_id),)
+    new = Schema(
+        *wanted.fields,
+        schema_id=max(each.schema_id for each in known) + 1,
+        identifier_field_ids=wanted.identifier_field_ids,
+    )
+    return new, (AddSchemaUpdate(schema_=new), SetCurrentSchemaUpdate(schema_id=-1))
+
+
+def _deleted(live: Sequence[LiveFile]) -> Iterator[int]:
+    return (each.deleted for each in live)
+
+
+def _overlaps(file: LiveFile, column: NestedField, wanted: tuple[int, int] | None) -> bool:
+    """Whether the file may hold a value of the column within the bounds."""
+    low, high = file.lower.get(column.field_id), file.upper.get(column.field_id)
+    if wanted is None or low is None or high is None or not isinstance(column.field_type, PrimitiveType):
+        return True
+    lowest, highest = _number(column.field_type, low), _number(column.field_type, high)
+    return lowest <= wanted[1] and highest >= wanted[0]
+
+
+def _number(type_: PrimitiveType, value: bytes) -> int:
+    """A bound as a whole number; that of an int stays readable when the column has become a long."""
+    return int.from_bytes(value, "little", signed=True) if len(value) in (4, 8) else int(from_bytes(type_, value))

@@ -1,0 +1,209 @@
+"""An Iceberg catalog as our tables know it: loaded once, and again when another client has changed something."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
+from pyiceberg.types import NestedField
+
+from headwater.change import Lsn, TableName
+from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
+from headwater.files import S3
+from headwater.iceberg.attempts import Attempts
+from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.files import live_files
+from headwater.iceberg.manifests import ManifestCache
+from headwater.iceberg.model import LiveFile
+from headwater.iceberg.snapshots import FileChanges, next_snapshot
+from headwater.iceberg.types import field_type
+from headwater.lake import quarantine
+from headwater.sink.iceberg.ledger import Ledger, LedgerEntry, ledger_key
+from headwater.sink.iceberg.standing import IcebergStanding, own_position, standing_of
+
+__all__ = ["LAKE_ID", "PROPERTIES", "IcebergLake", "TableCommit", "not_where_planned"]
+
+LAKE_ID = "headwater.lake-id"  # a property of the namespace that the quarantine is in
+PROPERTIES = {
+    "format-version": "2",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.target-file-size-bytes": str(256 << 20),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """What one commit changes in a table. `touched` are data files that must still be there when it lands."""
+
+    changes: FileChanges
+    summary: Mapping[str, str]
+    schema: Schema | None = None
+    updates: tuple[TableUpdate, ...] = ()
+    touched: frozenset[str] = frozenset()
+
+
+@dataclass
+class IcebergLake:
+    """The tables of one group, and the quarantine that all groups share."""
+
+    catalog: IcebergCatalog
+    source: str
+    manifests: ManifestCache = field(default_factory=ManifestCache)
+    _standings: dict[int, IcebergStanding] | None = None
+    _quarantine: Table | None = None
+
+    @property
+    def s3(self) -> S3 | None:
+        return self.catalog.s3
+
+    def id(self) -> str:
+        """Empty if no group has ever been mirrored into the lake."""
+        return (self.catalog.namespace_properties(quarantine.NAME.schema) or {}).get(LAKE_ID, "")
+
+    def prepare(self) -> None:
+        """Make what every lake of ours has: an id, and the quarantine."""
+        if not self.id():
+            self.catalog.make_namespace(quarantine.NAME.schema, {LAKE_ID: str(uuid.uuid4())})
+        self.quarantine()
+
+    def quarantine(self) -> Table:
+        """The quarantine's table; created anew if another client dropped it."""
+        if self._quarantine is None:
+            self._quarantine = self.catalog.load(quarantine.NAME) or self._new_quarantine()
+            if [each.name for each in self._quarantine.schema().fields] != list(quarantine.FIELDS):
+                raise OperatorMustAct(
+                    f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
+                )
+        return self._quarantine
+
+    @property
+    def attempts(self) -> Attempts:
+        return Attempts(self.quarantine().metadata.location, self.source, self.s3)
+
+    def standings(self) -> Mapping[int, IcebergStanding]:
+        """Every table of the group that the lake has. A commit notices what other clients have changed since."""
+        if self._standings is None:
+            found = {oid: self._standing(oid, entry) for oid, entry in self.ledger().entries.items()}
+            self._standings = {oid: each for oid, each in found.items() if each is not None}
+        return self._standings
+
+    def ledger(self) -> Ledger:
+        table = self._quarantine or self.catalog.load(quarantine.NAME)
+        return Ledger.parse(table.metadata.properties.get(ledger_key(self.source)) if table else None)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the tables are known as they were a moment ago."""
+        return self._standings is not None
+
+    def forget(self) -> None:
+        """Another client has changed something: load everything again when it is next asked for."""
+        self._standings = self._quarantine = None
+
+    def files(self, table: Table) -> list[LiveFile]:
+        return live_files(table, self.manifests)
+
+    def note(self, change: Callable[[Ledger], Ledger]) -> None:
+        """Change the group's ledger. Other groups change theirs in the same table: then it is tried again."""
+        for attempt in range(_TRIES):
+            table = self.quarantine()
+            ledger = change(self.ledger())
+            try:
+                self._quarantine = self.catalog.commit(
+                    table, (), (SetPropertiesUpdate(updates={ledger_key(self.source): str(ledger)}),)
+                )
+                return
+            except CommitConflict:
+                self._quarantine = None
+                if attempt == _TRIES - 1:
+                    raise
+
+    def entry(self, standing: IcebergStanding, position: Lsn) -> LedgerEntry:
+        return LedgerEntry((standing.name,), own_position(standing.table, self.source), position)
+
+    def land(self, table: Table, commit: TableCommit, check: Callable[[Table], None] | None = None) -> Table:
+        """Make a table's next snapshot. Others may commit meanwhile: it is made again if what it builds on is there.
+
+        `check` raises if the table is not what the commit was planned for.
+        """
+        for attempt in range(_TRIES):
+            if check is not None:
+                check(table)
+            schema = commit.schema or table.schema()
+            snapshot = next_snapshot(table, schema, commit.changes, commit.summary, self.manifests)
+            try:
+                return self.catalog.commit(table, snapshot.requirements, (*commit.updates, *snapshot.updates))
+            except CommitConflict:
+                for path in snapshot.written:
+                    table.io.delete(path)
+                table = self._reloaded(table, commit)
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def land_quarantine(self, commit: TableCommit) -> None:
+        self._quarantine = self.land(self.quarantine(), commit)
+
+    def replace(self, standing: IcebergStanding) -> None:
+        """What a commit of ours has made of a table."""
+        if self._standings is not None:
+            self._standings[standing.oid] = standing
+
+    def moved(self, oid: int, position: Lsn) -> None:
+        """A table without a change stands further on now."""
+        here = self.standings()
+        self.replace(replace(here[oid], position=position))
+
+    def _reloaded(self, table: Table, commit: TableCommit) -> Table:
+        name = TableName(*table.name())
+        now = self.catalog.load(name)
+        if now is None or now.metadata.table_uuid != table.metadata.table_uuid:
+            raise CommitConflict(f"another client has dropped {name} in the lake", hint="plan again")
+        if now.metadata.current_schema_id != table.metadata.current_schema_id:
+            raise CommitConflict(f"another client has altered {name} in the lake", hint="plan again")
+        live = {each.path: each.deletes for each in self.files(now)}
+        before = {each.path: each.deletes for each in self.files(table)}
+        if any(live.get(path) != before.get(path) for path in commit.touched):
+            raise CommitConflict(f"another client has changed rows of {name} in the lake", hint="plan again")
+        return now
+
+    def _standing(self, oid: int, entry: LedgerEntry) -> IcebergStanding | None:
+        for name in entry.names:
+            if (table := self.catalog.load(name)) is not None:
+                found = standing_of(table, self.source, oid, entry.floor)
+                if found is not None:
+                    return found
+        return None
+
+    def _new_quarantine(self) -> Table:
+        schema = Schema(
+            *(
+                NestedField(at, name, field_type(kind, iter(())), required=False)
+                for at, (name, kind) in enumerate(quarantine.FIELDS.items(), 1)
+            )
+        )
+        spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
+        return self.catalog.create(self.catalog.stage(quarantine.NAME, schema, spec, order, PROPERTIES))
+
+
+def not_where_planned(planned: IcebergStanding, source: str) -> Callable[[Table], None]:
+    """Refuse to land on a table whose own snapshots are not those that were planned on."""
+    own = own_position(planned.table, source)
+
+    def check(table: Table) -> None:
+        now = own_position(table, source)
+        if now != own:
+            raise AlreadyDelivered(f"{planned.name} stands at {now} in the lake, not at {own}", hint="plan again")
+
+    return check

@@ -1,0 +1,70 @@
+"""What a lake knows about a group beside its tables: their names, and positions of tables that had no change.
+
+A table's own snapshots say how far it is. One that has had no change since is further, and a snapshot of its own for
+each delivery would cost a commit: the group's ledger says it, in one property of the quarantine's table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headwater.change import Lsn, TableName
+
+__all__ = ["Ledger", "LedgerEntry", "ledger_key"]
+
+
+_NOWHERE = Lsn(0)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The names that a table may have, and where it stands; that holds while its own snapshots show `own`."""
+
+    names: tuple[TableName, ...]
+    own: Lsn = _NOWHERE
+    position: Lsn = _NOWHERE
+
+    @property
+    def floor(self) -> tuple[Lsn, Lsn] | None:
+        return (self.own, self.position) if self.position > self.own else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """By the source's OID."""
+
+    entries: Mapping[int, LedgerEntry] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Ledger:
+        return cls(dict(_parsed(json.loads(text)))) if text else cls()
+
+    def __str__(self) -> str:
+        return json.dumps(
+            {
+                str(oid): {"names": [list(name) for name in each.names], "own": str(each.own), "at": str(each.position)}
+                for oid, each in self.entries.items()
+            }
+        )
+
+    def with_entries(self, entries: Mapping[int, LedgerEntry]) -> Ledger:
+        return Ledger({**self.entries, **entries})
+
+    def without(self, oids: set[int]) -> Ledger:
+        return Ledger({oid: each for oid, each in self.entries.items() if oid not in oids})
+
+
+def _parsed(kept: dict[str, dict[str, object]]) -> Iterator[tuple[int, LedgerEntry]]:
+    for oid, each in kept.items():
+        names, own, at = each["names"], each["own"], each["at"]
+        assert isinstance(names, list)
+        assert isinstance(own, str)
+        assert isinstance(at, str)
+        yield int(oid), LedgerEntry(tuple(TableName(*name) for name in names), Lsn.parse(own), Lsn.parse(at))
+
+
+def ledger_key(source: str) -> str:
+    """The property that holds a group's ledger."""
+    return f"headwater.ledger.{source}"

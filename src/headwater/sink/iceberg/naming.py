@@ -1,0 +1,54 @@
+"""Names of mirrors in an Iceberg catalog: each rename is a step of its own, so a swap goes through a third name."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headwater.change import TableName
+from headwater.errors import HeadwaterError
+from headwater.sink.iceberg.lake import IcebergLake
+from headwater.sink.iceberg.ledger import Ledger, LedgerEntry
+
+__all__ = ["rename_later", "rename_mirrors"]
+
+logger = logging.getLogger(__name__)
+
+
+def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
+    """Give mirrors other names. The ledger has all that a table may have, so a crash between two steps loses none."""
+    here = lake.standings()
+    wanted = {oid: name for oid, name in names.items() if oid in here and here[oid].name != name}
+    if not wanted:
+        return
+    taken = {each.name for each in here.values()}
+    steps = {oid: [name] for oid, name in wanted.items()}
+    for oid, name in wanted.items():
+        if name in taken:  # by one that gives it up, too
+            steps[oid].insert(0, TableName(name.schema, f"{name.name}-{uuid.uuid4().hex[:8]}"))
+    _note(lake, {oid: (here[oid].name, *each) for oid, each in steps.items()})
+    for oid, each in steps.items():
+        if len(each) > 1:
+            lake.catalog.rename(here[oid].name, each[0])
+    for oid, each in steps.items():
+        lake.catalog.rename(here[oid].name if len(each) == 1 else each[0], each[-1])
+    lake.forget()
+
+
+def rename_later(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
+    """The same after a commit that has landed: what cannot be renamed now keeps its name, and is tried again later."""
+    try:
+        rename_mirrors(lake, names)
+    except HeadwaterError as error:
+        lake.forget()
+        logger.warning("a table of the lake keeps its old name for now: %s", error)
+
+
+def _note(lake: IcebergLake, names: Mapping[int, tuple[TableName, ...]]) -> None:
+    def change(ledger: Ledger) -> Ledger:
+        entries = {oid: ledger.entries.get(oid, LedgerEntry(())) for oid in names}
+        return ledger.with_entries({oid: replace(entry, names=names[oid]) for oid, entry in entries.items()})
+
+    lake.note(change)

@@ -1,0 +1,77 @@
+"""The quarantine in an Iceberg lake: its commit comes before those of the tables, and is taken back if they never come.
+
+In the same commit the table's properties get the files that came for each mirror, and up to where it was to go. If the
+process dies before a mirror has landed, the files that came for it are removed when the lake is next opened: the values
+come again with the mirror's changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from headwater.change import Lsn
+from headwater.iceberg.snapshots import FileChanges
+from headwater.lake import quarantine
+from headwater.lake.target import SETTLED, Reports, misfits_of
+from headwater.sink.iceberg.lake import IcebergLake, TableCommit
+from headwater.sink.iceberg.reports import file_changes, touched
+from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, landing
+
+__all__ = ["heal", "keep", "settle_all"]
+
+
+def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: Collection[bytes] = ()) -> bool:
+    """Land values that the tables' types cannot hold, before the tables land; whether there were any."""
+    notes = [*settled, *reports.get(SETTLED, ()), *(note for oid in upto for note in reports.get(misfits_of(oid), ()))]
+    if not notes:
+        return False
+    ahead = {
+        str(oid): {"upto": str(lsn), "files": [each.path for each in file_changes(mine).added]}
+        for oid, lsn in upto.items()
+        if (mine := reports.get(misfits_of(oid)))
+    }
+    said = SetPropertiesUpdate(updates={_ahead(lake.source): json.dumps(ahead)})
+    commit = TableCommit(file_changes(notes), {}, None, (said,), frozenset(touched(notes)))
+    lake.land_quarantine(commit)
+    return True
+
+
+def heal(lake: IcebergLake) -> None:
+    """Take back what came for mirrors that did not land."""
+    table = lake.quarantine()
+    ahead = json.loads(table.metadata.properties.get(_ahead(lake.source), "{}"))
+    here = lake.standings()
+    lost = {
+        path
+        for oid, each in ahead.items()
+        if int(oid) not in here or here[int(oid)].position < Lsn.parse(each["upto"])
+        for path in each["files"]
+    }
+    said = SetPropertiesUpdate(updates={_ahead(lake.source): "{}"})
+    if lost:
+        live = {each.path: each for each in lake.files(table)}
+        gone = [path for name in lost & live.keys() for path in (name, *(d.path for d in live[name].deletes))]
+        lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}, None, (said,)))
+
+
+def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int], at: Lsn) -> list[bytes]:
+    """Mark every open value of these tables as settled: what is still bad comes again with their new copies."""
+    if not tables:
+        return []
+    table = lake.quarantine()
+    kept = landing(table.metadata.location, table.schema(), quarantine.KNOWN_BY)
+    own = IcebergTarget({}, kept, target.source, target.attempt, target.s3)
+    settled = quarantine.settled_by(at)
+    reports: list[bytes] = []
+    for file in lake.files(table):
+        place = IcebergPlace(None, file)
+        found = {position: settled for position, _ in quarantine.unresolved(own, place, tables)}
+        reports += quarantine.rewritten(own, place, found)
+    return reports
+
+
+def _ahead(source: str) -> str:
+    return f"headwater.ahead.{source}"

@@ -1,0 +1,121 @@
+"""An Iceberg catalog as the end of the pipeline: one snapshot per table and delivery, which carries the position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.files import filesystem
+from headwater.iceberg.attempts import files_of
+from headwater.iceberg.catalog import IcebergCatalog
+from headwater.lake import quarantine
+from headwater.lake.names import Names
+from headwater.lake.sink import Kinds
+from headwater.sink.iceberg.columns import columns_of
+from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
+from headwater.sink.iceberg.delivery import IcebergPlan
+from headwater.sink.iceberg.lake import IcebergLake
+from headwater.sink.iceberg.naming import rename_mirrors
+from headwater.sink.iceberg.quarantine import heal
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable
+from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
+from headwater.sink.iceberg.target import IcebergTarget, landing
+
+__all__ = ["IcebergSink"]
+
+
+class IcebergSink:
+    """Implements `headwater.lake.sink.Sink`.
+
+    Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot.
+    """
+
+    def __init__(self, catalog: IcebergCatalog, source: str) -> None:
+        self._catalog = catalog
+        self._lake = IcebergLake(catalog, source)
+        self.source = source
+
+    def prepare(self) -> None:
+        self._lake.prepare()
+
+    def standings(self) -> Mapping[int, IcebergStanding]:
+        return self._lake.standings()
+
+    def lake_id(self) -> str:
+        return self._lake.id()
+
+    def reader(self, snapshot_id: int) -> IcebergReader:
+        lake, at = self._lake, Lsn(snapshot_id)
+        lake.forget()  # a running delivery may have moved the tables since
+        tables = {}
+        for each in lake.standings().values():
+            snapshot = snapshot_at(each.table, self.source, at)
+            if snapshot is not None:
+                tables[each.name] = ReadTable(each.table.metadata_location, snapshot.snapshot_id)
+        kept = lake.quarantine()
+        current = kept.metadata.current_snapshot()
+        tables[quarantine.NAME] = ReadTable(kept.metadata_location, current.snapshot_id if current else None)
+        return IcebergReader(tables, lake.s3)
+
+    def plan(self) -> IcebergPlan:
+        if not self._lake.loaded:
+            heal(self._lake)
+        return IcebergPlan(self._lake, dict(self.standings()))
+
+    def new_mirror(
+        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
+    ) -> NewMirror:
+        here = self.standings()
+        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
+        place = next((each for each in gone.values() if each.name == name), gone.get(relation.oid))
+        used = place.table.metadata.last_column_id if place else 0
+        columns = columns_of(relation, kinds, with_history=history, after=used)
+        return NewMirror(relation.oid, name, columns, gone, place)
+
+    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+        ready = [staged(self._lake, each) for each in mirrors]
+        landings = {each.mirror.oid: each.landing for each in ready}
+        kept = self._lake.quarantine()
+        own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
+        attempt = self._lake.attempts.begin([each.location for each in (*landings.values(), own)])
+        target = IcebergTarget(landings, own, self.source, attempt, self._lake.s3)
+        return IcebergCopy(self._lake, ready, names, target)
+
+    def names(self, given_up: Iterable[int]) -> Names:
+        here = self.standings()
+        free = {here[oid].name for oid in given_up if oid in here}
+        schemas, tables = self._catalog.names()
+        return Names(schemas, (name for name in tables if name not in free))
+
+    def rename(self, names: Mapping[int, TableName]) -> None:
+        rename_mirrors(self._lake, names)
+
+    def collect(self) -> int:
+        lake, count = self._lake, 0
+        open_ = lake.attempts.open()
+        for location in {location for locations in open_.values() for location in locations}:
+            files = filesystem(location, lake.s3)
+            known = self._known(location)
+            for path in files_of(location, open_.keys(), lake.s3):
+                if path.rsplit("/", 1)[-1] not in known:
+                    files.delete_file(path)
+                    count += 1
+        for attempt in open_:
+            lake.attempts.end(attempt)
+        return count
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def _known(self, location: str) -> set[str]:
+        """The names of all files that a snapshot of the table at this location has."""
+        lake = self._lake
+        tables = [*(each.table for each in lake.standings().values()), lake.quarantine()]
+        return {
+            entry.data_file.file_path.rsplit("/", 1)[-1]
+            for table in tables
+            if table.metadata.location == location
+            for snapshot in table.metadata.snapshots
+            for manifest in snapshot.manifests(table.io)
+            for entry in lake.manifests.entries(manifest, table.io)
+        }

@@ -1,0 +1,117 @@
+"""A mirrored table as an Iceberg catalog has it now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from headwater.change import Lsn, Relation, TableName
+from headwater.errors import TableError
+from headwater.lake.counts import Counts
+from headwater.lake.mirrored import MirroredColumns
+
+__all__ = ["POSITION", "IcebergStanding", "own_position", "ownership", "snapshot_at", "standing_of", "summary"]
+
+SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
+POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergStanding:
+    """Implements `headwater.lake.sink.Standing`."""
+
+    oid: int
+    table: Table
+    position: Lsn
+    mirrored: MirroredColumns
+    counts: Counts
+
+    @property
+    def name(self) -> TableName:
+        return TableName(*self.table.name())
+
+    def check_writable(self) -> None:
+        version = self.table.metadata.format_version
+        if version != 2:
+            raise TableError(
+                f"another client has made {self.name} a table of format {version}, and Headwater writes format 2",
+                hint="drop the table in the lake: `headwater run --recopy` copies it again",
+            )
+
+    def same_key(self, relation: Relation) -> bool:
+        return self.mirrored.same_key(relation)
+
+
+def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str]:
+    """The properties by which a table is known to mirror this one."""
+    return {SOURCE: source, OID: str(oid), COLUMNS: str(mirrored)}
+
+
+def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
+    """What the summary of a snapshot of ours says."""
+    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
+
+
+def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
+    """None if the table is not the mirror of this one.
+
+    `floor` are a position that the table's own snapshots showed, and the later one that it stood at without a change.
+    """
+    properties = table.metadata.properties
+    if (properties.get(SOURCE), properties.get(OID)) != (source, str(oid)):
+        return None
+    newest = next(_ours(table, source), None)
+    own = own_position(table, source)
+    position = floor[1] if floor is not None and floor[0] == own else own  # else others went back to a snapshot
+    counts = _counts(newest) if newest else Counts()
+    return IcebergStanding(oid, table, position, MirroredColumns.parse(properties[COLUMNS]), counts)
+
+
+def own_position(table: Table, source: str) -> Lsn:
+    """The position that the table's snapshots show by themselves."""
+    newest = next(_ours(table, source), None)
+    return _position(newest) if newest else Lsn(0)
+
+
+def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
+    """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
+    found: Snapshot | None = None
+    for snapshot in _ancestry(table):
+        found = found or snapshot
+        if _is_ours(snapshot, source):
+            if _position(snapshot) <= at:
+                return found
+            found = None
+    return None
+
+
+def _ours(table: Table, source: str) -> Iterator[Snapshot]:
+    return (each for each in _ancestry(table) if _is_ours(each, source))
+
+
+def _ancestry(table: Table) -> Iterator[Snapshot]:
+    by_id: Mapping[int, Snapshot] | None = None
+    snapshot = table.metadata.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        by_id = by_id or {each.snapshot_id: each for each in table.metadata.snapshots}
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+
+
+def _is_ours(snapshot: Snapshot, source: str) -> bool:
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return said.get(SOURCE) == source and POSITION in said
+
+
+def _position(snapshot: Snapshot) -> Lsn:
+    assert snapshot.summary is not None
+    return Lsn.parse(snapshot.summary.additional_properties[POSITION])
+
+
+def _counts(snapshot: Snapshot) -> Counts:
+    assert snapshot.summary is not None
+    return Counts(**json.loads(snapshot.summary.additional_properties[COUNTS]))

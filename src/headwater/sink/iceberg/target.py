@@ -1,0 +1,166 @@
+"""What Spark's workers do in an Iceberg table: find and take out the rows that are replaced, write the new ones."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from headwater.files import S3, filesystem, inside
+from headwater.iceberg.model import LiveFile
+from headwater.iceberg.types import plain_type
+from headwater.iceberg.writing import DataFolder, deleted_positions, write_data_file, write_delete_file
+from headwater.lake import parquet
+from headwater.lake.parquet import StoredColumn
+from headwater.lake.recent import Recent
+from headwater.lake.target import Destination, Taken
+from headwater.sink.iceberg.reports import TakenOut, Wrote
+
+__all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing"]
+
+FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
+FILE_BYTES = 256 << 20
+SMALL_FILE = 10_000  # rows
+RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
+DELETE_FILES = 8  # of one data file; at the next delete they become one
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPlace:
+    """A live data file of the table that mirrors `oid`, or without one of the quarantine."""
+
+    oid: int | None
+    file: LiveFile
+
+    @property
+    def rows(self) -> int:
+        return self.file.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A table of the lake to write to: where its files go, its columns, and the field ids of its key."""
+
+    location: str
+    schema: Schema
+    key: tuple[int, ...]
+    spec_id: int = 0
+
+
+def landing(location: str, schema: Schema, key: Sequence[str] = (), spec_id: int = 0) -> Landing:
+    by_name = {field.name: field.field_id for field in schema.fields}
+    return Landing(location, schema, tuple(by_name[name] for name in key if name in by_name), spec_id)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """Implements `headwater.lake.target.Target`."""
+
+    landings: Mapping[int, Landing]  # by the source's OID
+    quarantine: Landing
+    source: str
+    attempt: str  # in the names of the files
+    s3: S3 | None = None
+
+    def landing(self, to: Destination) -> Landing:
+        return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
+
+    def keys(self, place: IcebergPlace) -> Iterator[tuple[int, list[pa.Array]]]:
+        landing = self._landing(place)
+        by_id = {field.field_id: field for field in landing.schema.fields}
+        key = tuple(by_id[id_] for id_ in landing.key)
+        if place.rows > SMALL_FILE:
+            return self._read_keys(place, key)
+        # Of small files there are many, and each is searched by many deliveries before they are merged.
+        return iter(_keys.get((place.file.path, landing.key), lambda: list(self._read_keys(place, key))))
+
+    def gone(self, place: IcebergPlace) -> npt.NDArray[np.int64]:
+        return deleted_positions(self._files(place.file.path), place.file)
+
+    def rows(self, place: IcebergPlace, positions: pa.Array) -> pa.Table:
+        fields = self._landing(place).schema.fields
+        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+            return parquet.read_rows(opened, _stored(opened, fields), positions.to_numpy())
+
+    def take_out(self, place: IcebergPlace, positions: pa.Array) -> Taken | None:
+        wanted, file = positions.to_numpy(), place.file
+        gone = self.gone(place) if len(wanted) else np.empty(0, np.int64)
+        alive = ~np.isin(wanted, gone, assume_unique=True)
+        if not alive.any():
+            return None
+        at, own = wanted[alive], tuple(each.path for each in file.deletes if each.of == file.path)
+        where = self._folder(self._landing(place).location)
+        if len(at) + len(gone) == file.rows:
+            report = TakenOut(file.path, len(at), None, (file.path, *own))
+        elif len(own) >= DELETE_FILES:
+            report = TakenOut(file.path, len(at), write_delete_file(where, file, np.union1d(at, gone)), own)
+        else:
+            report = TakenOut(file.path, len(at), write_delete_file(where, file, at))
+        return Taken(pa.array(alive), pa.nulls(len(at), pa.int64()), pickle.dumps(report))
+
+    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+        landing, done = self.landing(to), []
+        where = self._folder(landing.location)
+        try:
+            for replacing, load in _file_loads(rows):
+                table = _completed(load, landing.schema.fields)
+                done.append(Wrote(write_data_file(where, table, landing.schema, landing.spec_id), replacing))
+        except Exception:  # nobody gets to know of those before it
+            for each in done:
+                where.files.delete_file(inside(each.file.path))
+            raise
+        return [pickle.dumps(each) for each in done]
+
+    def _landing(self, place: IcebergPlace) -> Landing:
+        return self.quarantine if place.oid is None else self.landings[place.oid]
+
+    def _files(self, path: str) -> fs.FileSystem:
+        return filesystem(path, self.s3)
+
+    def _folder(self, location: str) -> DataFolder:
+        return DataFolder(self._files(location), location, self.attempt)
+
+    def _read_keys(self, place: IcebergPlace, key: Sequence[NestedField]) -> Iterator[tuple[int, list[pa.Array]]]:
+        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+            yield from parquet.read_columns(opened, _stored(opened, key))
+
+
+_keys = Recent[list[tuple[int, list[pa.Array]]]](
+    RECENT_BYTES, lambda pieces: (array for _, arrays in pieces for array in arrays)
+)
+
+
+def _stored(opened: pq.ParquetFile, fields: Sequence[NestedField]) -> list[StoredColumn]:
+    """Columns by field id; those that the file is too old to have are null in every row."""
+    by_id = {parquet.field_id(field): field.name for field in opened.schema_arrow}
+    return [StoredColumn(each.name, plain_type(each.field_type), by_id.get(each.field_id)) for each in fields]
+
+
+def _completed(table: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
+    """The table with nulls in columns that another client has added to the lake's table."""
+    for field in fields:
+        if field.name not in table.schema.names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, plain_type(field.field_type)))
+    return table
+
+
+def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[int, pa.Table]]:
+    """Gather rows into loads of a file's size, each with the number of its rows that replace older ones."""
+    held: list[pa.Table] = []
+    replacing = 0
+    for table, row_ids in rows:
+        held.append(table)
+        replacing += table.num_rows if row_ids is not None else 0
+        if sum(t.num_rows for t in held) >= FILE_ROWS or sum(t.nbytes for t in held) >= FILE_BYTES:
+            yield replacing, pa.concat_tables(held)
+            held, replacing = [], 0
+    if sum(t.num_rows for t in held):
+        yield replacing, pa.concat_tables(held)
