@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import headwater.spark
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.captured_group import Group
-from tests.mirror import Mirror
+from tests.mirror import IcebergMirror, Mirror
 
 
 @pytest.hookimpl(trylast=True)  # after they were put into random order
@@ -26,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 VERSION = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # of almost all tests; `make servers` tries each there is
+LAKES = {"ducklake": Mirror, "iceberg": IcebergMirror}
 VERSIONS = [VERSION] if "HEADWATER_POSTGRES" in os.environ else sorted(installed())  # of those that try every one
 
 FAST = {
@@ -116,6 +117,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def mirror(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
-    """A database, a DuckLake on SQLite, and what lies between them, stepped by hand."""
-    with closing(Mirror(database, spark, tmp_path)) as made:
+    """A database, a lake (a DuckLake on SQLite, unless HEADWATER_LAKE says iceberg), and what lies between them."""
+    with closing(LAKES[os.environ.get("HEADWATER_LAKE", "ducklake")](database, spark, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def iceberg_mirror(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[IcebergMirror]:
+    """The same with an Iceberg lake, whatever the others have."""
+    with closing(IcebergMirror(database, spark, tmp_path)) as made:
         yield made

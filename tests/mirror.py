@@ -25,9 +25,10 @@ from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.files import S3, is_local
-from headwater.lake import quarantine
+from headwater.lake import quarantine, reading
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
+from headwater.sink.addresses import group_lake
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.ducklake.standing import DuckLakeStanding
 from headwater.source import triggers as ddl
@@ -35,7 +36,7 @@ from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
-__all__ = ["LOOK_EVERY", "Mirror", "open_ducklake", "standings_of"]
+__all__ = ["LOOK_EVERY", "IcebergMirror", "Mirror", "open_ducklake", "standings_of"]
 
 CONFIG = """
 source: {source}
@@ -241,6 +242,29 @@ class Mirror:
         self.source.close()
         if hasattr(self, "m"):
             self.m.state.close()
+
+
+class IcebergMirror(Mirror):
+    """The same into an Iceberg lake."""
+
+    @property
+    def entry(self) -> str:
+        return '{iceberg: {type: sql, uri: "sqlite:///ice.sqlite", warehouse: ./lake}}'
+
+    @property
+    def lake(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB with views of the tables as they are now, at every look: a view shows one snapshot."""
+        if self._lake is not None:
+            self._lake.close()
+        self._lake = self.attached()
+        return self._lake
+
+    def attached(self) -> duckdb.DuckDBPyConnection:
+        con = reading.connect()
+        queried = group_lake(self.config, {}, "g").queried()
+        queried.prepare(con)
+        queried.attach(con, "lake")
+        return con
 
 
 def open_ducklake(config: Config) -> Lake:

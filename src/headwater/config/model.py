@@ -256,6 +256,9 @@ class Config(_Model):
         icebergs = [lake.properties for lake in self.lakes.values() if isinstance(lake, Iceberg)]
         for properties in (self.spark.conf, *icebergs):
             yield from (value for name, value in properties.items() if SECRET_NAME.search(name))
+        for uri in (properties.get("uri", "") for properties in icebergs):
+            if uri.startswith("postgres"):
+                yield from url_secrets(uri)
 
 
 def unsupported(config: Config) -> list[ConfigError]:
@@ -268,8 +271,6 @@ def unsupported(config: Config) -> list[ConfigError]:
 
 def _not_built(config: Config) -> Iterator[tuple[str, str]]:
     for name, group in config.groups.items():
-        if isinstance(config.lakes[group.lake], Iceberg):
-            yield f"groups.{name}.lake", f"mirroring into the Iceberg lake {group.lake!r}"
         if not group.tables:
             yield f"groups.{name}.tables", "a group without tables"
         for index, table in enumerate(group.tables):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headwater.config import Config, DuckLake, Iceberg
-from headwater.errors import ConfigError
 from headwater.files import S3, is_local
 from headwater.lake.address import LakeAddress
 from headwater.sink.ducklake.address import DuckLakeAddress
@@ -15,21 +14,36 @@ __all__ = ["group_lake", "lake_addresses"]
 
 def group_lake(config: Config, env: Mapping[str, str], group: str) -> LakeAddress:
     """Where a group lands; S3 takes its keys from the AWS_* variables in `env`."""
-    name = config.groups[group].lake
-    address = _address(config.lakes[name], env)
-    if address is None:
-        raise ConfigError(f"lake {name!r} is not a DuckLake", hint=f"let groups.{group}.lake name one that is")
-    return address
+    return lake_addresses(config, env, [config.groups[group].lake])[config.groups[group].lake]
 
 
-def lake_addresses(config: Config, env: Mapping[str, str]) -> dict[str, LakeAddress]:
-    """Every lake of the config that this version can open, by its name."""
-    found = {name: _address(lake, env) for name, lake in config.lakes.items()}
-    return {name: address for name, address in found.items() if address is not None}
+def lake_addresses(
+    config: Config, env: Mapping[str, str], names: Iterable[str] | None = None
+) -> dict[str, LakeAddress]:
+    """The lakes with these names, or every lake of the config."""
+    wanted = config.lakes if names is None else names
+    return {name: _address(config.lakes[name], env, config.secrets()) for name in wanted}
 
 
-def _address(lake: DuckLake | Iceberg, env: Mapping[str, str]) -> LakeAddress | None:
-    if not isinstance(lake, DuckLake):
-        return None
+def _address(lake: DuckLake | Iceberg, env: Mapping[str, str], secrets: frozenset[str]) -> LakeAddress:
+    if isinstance(lake, Iceberg):
+        from headwater.sink.iceberg.address import IcebergAddress  # PyIceberg takes a second to load
+
+        return IcebergAddress(_with_keys(lake.properties, env), secrets)
     s3 = None if is_local(lake.data_path) else S3.from_environment(env)
     return DuckLakeAddress(lake.catalog, lake.data_path, s3)
+
+
+def _with_keys(properties: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """The properties, with what they do not say about S3 from the environment."""
+    if is_local(properties.get("warehouse", "")):
+        return dict(properties)
+    s3 = S3.from_environment(env)
+    found = {
+        "s3.access-key-id": s3.key,
+        "s3.secret-access-key": s3.secret,
+        "s3.session-token": s3.token,
+        "s3.region": s3.region,
+        "s3.endpoint": s3.endpoint,
+    }
+    return {name: value for name, value in found.items() if value} | dict(properties)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from headwater.errors import Unreachable
 from headwater.files import check_could_write
 from headwater.iceberg.catalog import open_catalog, shown, sqlite_file
+from headwater.sink.iceberg.querying import QueriedIceberg
 from headwater.sink.iceberg.sink import IcebergSink
 
 __all__ = ["IcebergAddress"]
@@ -24,13 +25,19 @@ class IcebergAddress:
         return shown(self.properties)
 
     def check_could_open(self) -> None:
+        for folder in self.folders().values():
+            check_could_write(folder)
         file = sqlite_file(self.properties)
-        if file is not None:
-            check_could_write(str(file.parent))
-        if (warehouse := self.properties.get("warehouse")) and (warehouse.startswith(("/", "s3://"))):
-            check_could_write(warehouse)
         if file is None or file.exists():
             open_catalog(self.properties, self.secrets, create=False).close()
+
+    def folders(self) -> dict[str, str]:
+        file, warehouse = sqlite_file(self.properties), self.properties.get("warehouse", "")
+        catalog = {"catalog of": str(file.parent)} if file else {}
+        return {**({"lake": warehouse} if warehouse.startswith(("/", "s3://")) else {}), **catalog}
+
+    def queried(self) -> QueriedIceberg:
+        return QueriedIceberg(self.properties, self.secrets)
 
     def find(self, source: str) -> IcebergSink | None:
         if (file := sqlite_file(self.properties)) is not None and not file.exists():

@@ -1,0 +1,52 @@
+"""An Iceberg lake for people to query, through DuckDB's own extension: a view for each of the catalog's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import duckdb
+from pyiceberg.table import Table
+
+from headwater.files import S3
+from headwater.iceberg.catalog import open_catalog
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable, load_iceberg
+
+__all__ = ["QueriedIceberg"]
+
+
+@dataclass(slots=True)
+class QueriedIceberg:
+    """Implements `headwater.lake.reading.QueriedLake`."""
+
+    properties: Mapping[str, str]
+    secrets: frozenset[str]
+    _files: list[str] = field(default_factory=list)
+
+    def prepare(self, con: duckdb.DuckDBPyConnection) -> None:
+        load_iceberg(con)
+
+    def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
+        with closing(open_catalog(self.properties, self.secrets, create=False)) as catalog:
+            _, names = catalog.names()
+            found = {name: table for name in names if (table := catalog.load(name)) is not None}
+            s3: S3 | None = catalog.s3
+        tables = {name: ReadTable(table.metadata_location, None) for name, table in found.items()}
+        IcebergReader(tables, s3).attach(con, alias)
+        self._files = [path for table in found.values() for path in _files_of(table)]
+
+    def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:  # noqa: ARG002
+        return self._files
+
+
+def _files_of(table: Table) -> Iterator[str]:
+    """Every file that a reader of the newest snapshot opens."""
+    yield table.metadata_location
+    snapshot = table.metadata.current_snapshot()
+    if snapshot is None:
+        return
+    yield snapshot.manifest_list
+    for manifest in snapshot.manifests(table.io):
+        yield manifest.manifest_path
+        yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))
