@@ -34,12 +34,13 @@ from headwater.spark import collected, on_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.transitions import Copied, CopyBegun
 from headwater.values.types import lake_type
+from headwater.words import counted
 
 __all__ = ["copy"]
 
 logger = logging.getLogger(__name__)
 
-TELL_EVERY = 5.0  # seconds
+REPORT_EVERY = 5.0  # seconds
 
 
 def copy(m: Mirroring) -> dict[int, int]:
@@ -52,7 +53,8 @@ def copy(m: Mirroring) -> dict[int, int]:
         plan = _plan(m, list(rows.values()), exported.snapshot_name)
         if not plan.mirrors:
             return {}
-        logger.info("copying %d tables at %s in %d ranges", len(plan.mirrors), exported.lsn, len(plan.ranges))
+        tables, ranges = counted(len(plan.mirrors), "table"), counted(len(plan.ranges), "range")
+        logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
         def job(oids: Collection[int]) -> tuple[Copy, CopyOutcome]:
             attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
@@ -98,7 +100,7 @@ def _recorded(m: Mirroring, plan: _Plan, landed: Landed, rows: Sequence[TableRow
     standings = m.sink.standings()
     for row in rows:
         _copied(m, row, standings[row.oid])
-    logger.info("copied %d rows", sum(each.copied for each in landed.counts.values()))
+    logger.info("copied %s", counted(sum(each.copied for each in landed.counts.values()), "row"))
     return {oid: each.copied for oid, each in landed.counts.items()}
 
 
@@ -174,11 +176,12 @@ def _progress_logged(m: Mirroring, oids: Container[int]) -> Iterator[None]:
     done = threading.Event()
 
     def log() -> None:
-        while not done.wait(TELL_EVERY):
+        while not done.wait(REPORT_EVERY):
             with suppress(Unreachable):
                 rows = [row for row in m.state.tables(m.group) if row.oid in oids]
                 total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
-                logger.info("copied %d of about %d rows so far", sum(row.copied_rows for row in rows), total)
+                copied = sum(row.copied_rows for row in rows)
+                logger.info("copied %s of about %s so far", f"{copied:,}", counted(total, "row"))
 
     thread = threading.Thread(target=log, name="copy-progress", daemon=True)
     thread.start()
