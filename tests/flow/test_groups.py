@@ -65,7 +65,7 @@ def start_over(mirror: Mirror) -> None:
     assert mirror.ask("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'public'") == [(2,)]
 
 
-def test_a_dropped_group_is_copied_anew_in_place_of_its_old_mirrors(orders: Mirror) -> None:
+def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mirror) -> None:
     orders.stop_capture()
     (group,) = listed(orders)
     assert group == {
@@ -101,7 +101,7 @@ def test_a_group_whose_slot_is_lost_starts_over_as_the_message_says(orders: Mirr
     orders.execute("SELECT pg_drop_replication_slot('headwater_g')", "INSERT INTO orders VALUES (4, 'in no log')")
     (problem,) = check(orders.config, {})
     assert "slot 'headwater_g' of group 'g' is gone" in problem.message
-    assert "`headwater group drop g`, then `headwater run` copies the tables anew" in problem.hint
+    assert "`headwater group drop g`, then `headwater run` copies the tables again" in problem.hint
     assert ask(orders, "group", "drop", "g", "--yes").exit_code == 0
     start_over(orders)
 

@@ -25,6 +25,7 @@ from headwater.source.publishing import ensure_publication
 from headwater.source.server import identify
 from headwater.source.slots import check_slot, ensure_slot, other_source, slot_gone, slot_of, start_over
 from headwater.state import State
+from headwater.words import counted
 
 __all__ = ["prepare", "run_capture"]
 
@@ -111,7 +112,9 @@ class _Session:
             self.state.record_error(self.group, "capture", None)
             swept = self.log.sweep()  # the slot is ours: what was read and not registered is sent again
             if swept:
-                _logger.info("deleted %d files of group %r that were never registered", swept, self.group)
+                _logger.info(
+                    "deleted %s of group %r that the log has not registered", counted(swept, "file"), self.group
+                )
             with closing(CatalogReader(self.source_url, name)) as catalog:
                 writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
                 writer.start()
@@ -159,8 +162,8 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
     if published is None:
         raise OperatorMustAct(
             f"publication {row.publication!r} of group {group!r} is gone",
-            hint="start `headwater run` again: it makes it anew, or prints what another role must run, and copies the"
-            " tables again",
+            hint="start `headwater run` again: it creates the publication again, or prints what another role must run,"
+            " and copies the tables again",
         )
     return row.captured_lsn
 

@@ -19,6 +19,7 @@ from headwater.lake.target import misfits_of, rows_of
 from headwater.spark import Survived, collected, on_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.transitions import Copied
+from headwater.words import counted
 
 __all__ = ["copy"]
 
@@ -52,7 +53,8 @@ def copy(m: Mirroring) -> dict[int, int]:
 
 def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
     """Copy as many of the tables as Spark survives."""
-    logger.info("copying %d tables at %s in %d ranges", len(plan.mirrors), exported.lsn, len(plan.ranges))
+    tables, ranges = counted(len(plan.mirrors), "table"), counted(len(plan.ranges), "range")
+    logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
     def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
         attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
@@ -86,7 +88,7 @@ def _recorded(m: Mirroring, plan: CopyPlan, landed: Landed, rows: Sequence[Table
     standings = m.sink.standings()
     for row in rows:
         _copied(m, row, standings[row.oid])
-    logger.info("copied %d rows", sum(each.copied for each in landed.counts.values()))
+    logger.info("copied %s", counted(sum(each.copied for each in landed.counts.values()), "row"))
     return {oid: each.copied for oid, each in landed.counts.items()}
 
 

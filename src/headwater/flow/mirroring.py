@@ -15,6 +15,7 @@ from headwater.log import Log
 from headwater.merge import Scratch
 from headwater.state import State, TableRow
 from headwater.state.transitions import Failed, Retried
+from headwater.words import counted
 
 __all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
 
@@ -78,9 +79,9 @@ def tidy(m: Mirroring) -> None:
     """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
-        logger.info("deleted %d files of the lake that were written and never committed", gone)
+        logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
     waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
     # Of a table that was dropped nothing more comes.
     positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
-        logger.info("deleted %d segment files that every table has passed", gone)
+        logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))

@@ -71,7 +71,7 @@ class LakeNames(Protocol):
 
 
 class Attempt(Protocol):
-    """Work on the lake that nobody sees before its commit."""
+    """Work on the lake that readers do not see before its commit."""
 
     @property
     def target(self) -> Target[Any]: ...

@@ -22,5 +22,5 @@ def strange_log(group: str, root: str, found: str | None, recorded: Location | N
     return OperatorMustAct(
         f"group {group!r} has its log in {recorded.place!r} (id {recorded.id}), and {there}",
         hint=f"{back}; or start over with `headwater group drop {group}`: the next `headwater run` copies the tables"
-        " anew",
+        " again",
     )

@@ -22,6 +22,7 @@ from headwater.log.index import Index, Indexed, Written
 from headwater.log.slices import LogSlice, segment_ref
 from headwater.log.versions import Evidence, Versions
 from headwater.state import Location, State
+from headwater.words import counted
 
 __all__ = ["Log"]
 
@@ -211,7 +212,7 @@ class Log:
             found.append(each)
             rows += each.rows
         if gone := self._folder.missing([each.name for each in found]):
-            raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
+            raise LogGap(f"the log {self._folder.uri!r} has lost {counted(len(gone), 'segment')}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
         refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
         return LogSlice(tuple(refs), limit)

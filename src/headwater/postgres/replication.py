@@ -23,9 +23,9 @@ XLOG_DATA = ord("w")
 KEEPALIVE = ord("k")
 _UNDEFINED = "42704"
 _NO_PUBLICATION = (
-    "start `headwater run` again, which makes a publication that is missing; if it says so again, changes were made"
-    " while there was none, and this server cannot read on: `headwater group drop` the group, then `headwater run`"
-    " copies its tables anew"
+    "start `headwater run` again, which creates a missing publication; if the error comes back, changes were made while"
+    " there was none, and this server cannot skip them: `headwater group drop` the group, then `headwater run`"
+    " copies its tables again"
 )
 
 
@@ -111,7 +111,10 @@ class Replication:
 
     def lost(self) -> HeadwaterError:
         reason = " ".join(self._conn.error_message.decode("utf-8", "replace").split()) or "the server ended the stream"
-        return Unreachable(f"lost the stream from {server_name(self._url)}: {reason}", hint="it is tried again")
+        return Unreachable(
+            f"lost the stream from {server_name(self._url)}: {reason}",
+            hint="try again later; `headwater run` does so by itself",
+        )
 
     def close(self) -> None:
         self._conn.finish()
@@ -132,8 +135,12 @@ class Replication:
         reason = " ".join(f"{text} {detail}".split())
         # connection trouble, resources, shutdown or start-up: time mends them
         if not state or state[:2] in ("08", "53") or state[:3] == "57P":
-            return Unreachable(f"{server_name(self._url)}: {reason}", hint="it is tried again")
-        hint = _NO_PUBLICATION if state == _UNDEFINED else "mend what PostgreSQL says, then start `headwater run` again"
+            return Unreachable(
+                f"{server_name(self._url)}: {reason}", hint="try again later; `headwater run` does so by itself"
+            )
+        hint = (
+            _NO_PUBLICATION if state == _UNDEFINED else "fix what PostgreSQL reports, then start `headwater run` again"
+        )
         return QueryFailed(f"{server_name(self._url)} refuses: {reason}", hint=hint, sqlstate=state)
 
 

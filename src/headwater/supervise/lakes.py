@@ -53,7 +53,7 @@ def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMu
         return None
     url = str(group_lake(config, {}, row.name))
     there = f"another lake (id {found})" if found else "no lake"
-    recopy = "`headwater run --recopy` copies all its tables anew"
+    recopy = "`headwater run --recopy` copies all its tables again"
     if url == recorded.place:
         return OperatorMustAct(
             f"lake {name!r} of group {row.name!r} is not the one it was: {url} had id {recorded.id}, and now there is"
@@ -64,7 +64,7 @@ def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMu
         f"group {row.name!r} is mirrored into {recorded.place} (id {recorded.id}), but lake {name!r} of the config is"
         f" {url}, where there is {there}",
         hint=f"point `lakes.{name}` back to {recorded.place}; or, to have the group here, {recopy};"
-        f" or start over with `headwater group drop {row.name}`: the next `headwater run` copies the tables anew",
+        f" or start over with `headwater group drop {row.name}`: the next `headwater run` copies the tables again",
     )
 
 
