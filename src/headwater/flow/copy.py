@@ -23,7 +23,7 @@ from headwater.errors import (
     Unreachable,
 )
 from headwater.flow.copyrange import COPIED, CopyOutcome, CopyRange, RangeOfTable, gathered
-from headwater.flow.mirroring import Mirroring, fail
+from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.names import free_names, settle_names
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import misfits_of, rows_of
@@ -44,6 +44,7 @@ TELL_EVERY = 5.0  # seconds
 
 def copy(m: Mirroring) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
+    check_lake(m)
     rows = {row.oid: row for row in _waiting(m)}
     if not rows:
         settle_names(m)
