@@ -108,9 +108,9 @@ def test_rows_that_the_jvm_cannot_hold_are_their_tables_fault_and_it_goes_on(spa
         return "done"
 
     survived = surviving(spark, {1, 2}, job)
-    assert (survived.done, survived.tables) == ("done", {1})
+    assert (survived.done, survived.tables) == ("done", frozenset({1}))
     survived = surviving(spark, {2, 3}, job)
-    assert (survived.done, survived.tables) == ("done", {3})
+    assert (survived.done, survived.tables) == ("done", frozenset({3}))
     assert "Java heap space" in survived.failed[2]
 
 
