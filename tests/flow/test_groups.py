@@ -233,6 +233,14 @@ def test_files_of_a_lake_that_are_gone_are_found_and_their_tables_copied_again_w
     assert orders.ask(quarantined) == [(1,)]
     assert [each.ok for each in orders.verify()] == [True] * 3
     assert check(orders.config, {}) == []
+    orders.execute("DROP TABLE odd")
+    orders.reopen("public.orders", "public.odd")
+    for table in open_ducklake(orders.config).tables().values():
+        if table.name in ("other", "odd"):  # which left the config, and which the source has dropped
+            shutil.rmtree(table.path)
+    assert check(orders.config, {}) == []
+    copy_what_is_gone(orders.config, {}, orders.m.state)
+    assert {row.resync for row in rows(orders).values()} == {None}
 
 
 @pytest.mark.parametrize("prepared", [True, False], ids=["of a group of ours", "of others"])

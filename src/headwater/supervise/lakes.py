@@ -77,9 +77,9 @@ def strange_lake(config: Config, row: GroupRow, found: str | None) -> OperatorMu
 def lost_files(
     config: Config, row: GroupRow, tables: Iterable[TableRow], lost: Mapping[TableName, str]
 ) -> OperatorMustAct | None:
-    """Why tables that have `lost` files cannot be written to; None if each of them is about to be copied again."""
-    replaced = {table.lake for table in tables if table.resync is not None}
-    needed = {str(name): path for name, path in lost.items() if name not in replaced}
+    """Why tables that have `lost` files cannot be written to; None if nothing will be, or they are copied again."""
+    written = {table.lake for table in tables if table.resync is None and _can_be_copied(table)} | {quarantine.NAME}
+    needed = {str(name): path for name, path in lost.items() if name in written}
     if not needed:
         return None
     return OperatorMustAct(
@@ -126,9 +126,13 @@ def _drop_lost_quarantine(config: Config, env: Mapping[str, str], state: State, 
 
 def _copy_again(state: State, group: str, oids: set[int], reason: str) -> None:
     for table in state.tables(group):
-        if table.oid in oids and table.state != "PAUSED":
+        if table.oid in oids and _can_be_copied(table):
             logger.warning("table %s will be copied again: %s", table.source, reason)
             state.request_resync(group, table.oid, reason)
+
+
+def _can_be_copied(table: TableRow) -> bool:
+    return table.state != "PAUSED" and table.dropped_lsn is None
 
 
 def _found_id(config: Config, env: Mapping[str, str], group: str) -> str | None:
