@@ -446,6 +446,25 @@ def test_a_group_keeps_its_log_when_it_is_moved_and_refuses_another_one(log: Log
     assert recorded(state) == before._replace(place=str(tmp_path / "elsewhere"))
 
 
+def test_a_copy_of_a_log_is_refused_while_the_first_is_there_and_another_path_to_it_is_not(
+    log: Log, state: State, tmp_path: Path
+) -> None:
+    log.claim()
+    before = recorded(state)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy" / "log")
+    copied = Log(state, "shop", str(tmp_path / "copy" / "log"))
+    with pytest.raises(OperatorMustAct, match=f"has its log in '{tmp_path}/log' .* '{tmp_path}/copy/log' is a copy of"):
+        copied.claim()
+    assert copied.strange() is not None
+    assert recorded(state) == before
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    Log(state, "shop", str(tmp_path / "link")).claim()
+    log.claim()
+    shutil.rmtree(tmp_path / "log")
+    copied.claim()
+    assert recorded(state) == before._replace(place=str(tmp_path / "copy" / "log"))
+
+
 def test_a_log_that_was_deleted_gets_a_new_id_and_one_that_comes_back_is_refused(
     log: Log, state: State, tmp_path: Path
 ) -> None:

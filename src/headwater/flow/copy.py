@@ -11,7 +11,7 @@ from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError
 from headwater.flow.copyplan import CopyPlan, planned
 from headwater.flow.copyrange import COPIED, CopyOutcome, CopyRange, gathered
-from headwater.flow.mirroring import Mirroring, fail
+from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.names import settle_names
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 def copy(m: Mirroring) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
+    check_lake(m)
     rows = {row.oid: row for row in _waiting(m)}
     if not rows:
         settle_names(m)

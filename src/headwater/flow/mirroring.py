@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.change import Lsn
+from headwater.errors import OperatorMustAct
 from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import Scratch
@@ -17,7 +18,7 @@ from headwater.state import State, TableRow
 from headwater.state.transitions import Failed, Retried
 from headwater.words import counted
 
-__all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
+__all__ = ["Mirroring", "check_lake", "fail", "give_up", "retry", "tidy", "try_again"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Mirroring:
     state: State
     log: Log
     sink: Sink[Any, Lsn]
+    lake_id: str  # of the lake that was opened
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
@@ -41,6 +43,16 @@ class Mirroring:
     def close(self) -> None:
         """Give back the lake's connections; state and Spark belong to whoever opened them."""
         self.sink.close()
+
+
+def check_lake(m: Mirroring) -> None:
+    """Refuse a lake that has taken the place of the one that was opened: in it, all mirrors seem to be dropped."""
+    found = m.sink.lake_id()
+    if found != m.lake_id:
+        raise OperatorMustAct(
+            f"the lake of group {m.group!r} was replaced by another one: it had id {m.lake_id}, and now it has {found}",
+            hint="restore it; or give it up: stop this run, `headwater run --recopy` copies all its tables anew",
+        )
 
 
 def fail(m: Mirroring, row: TableRow, error: str) -> None:

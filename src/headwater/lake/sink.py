@@ -166,6 +166,17 @@ class Sink(Protocol[NewMirror, P]):
         """What identifies the lake, wherever it is moved."""
         ...
 
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        """The mirrors, and the quarantine, with files that are gone, and such a file.
+
+        One file of each is looked for, or `every_file`.
+        """
+        ...
+
+    def drop_quarantine(self) -> None:
+        """Give up the quarantine with all it holds; it is created anew when it is needed."""
+        ...
+
     def reader(self, snapshot_id: int) -> Reader:
         """The lake as a commit or a plan with this number has it."""
         ...

@@ -40,7 +40,7 @@ class QueryFailed(OperatorMustAct):
 class Replication:
     """A connection in replication mode to one database."""
 
-    def __init__(self, url: str, application_name: str) -> None:
+    def __init__(self, url: str, application_name: str, *, unconverted: bool = False) -> None:
         info = conninfo(url, replication="database", application_name=application_name)
         self._url = url
         self._conn = pq.PGconn.connect(info.encode())
@@ -49,12 +49,20 @@ class Replication:
             self._conn.finish()
             raise refused(url, text)
         prepare(self.query, as_stored=True)
-        self.receive = self._conn.get_copy_data  # bound once: it is called for every change
+        if unconverted:  # text comes in the database's encoding
+            self.query("SELECT set_config('client_encoding', current_setting('server_encoding'), false)")
+        self.receive: Callable[[int], tuple[int, memoryview]] = (
+            self._conn.get_copy_data
+        )  # bound once: it is called for every change
 
     @property
     def server_version(self) -> int:
         """The major version."""
         return self._conn.server_version // 10000
+
+    @property
+    def server_encoding(self) -> str:
+        return (self._conn.parameter_status(b"server_encoding") or b"").decode()
 
     def query(self, sql: str, waiting: Callable[[float], None] | None = None) -> list[str]:
         """Run a replication command; return its one row. `waiting` is called each second, with the seconds so far."""

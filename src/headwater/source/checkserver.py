@@ -97,8 +97,8 @@ def _report_encoding(connection: Connection, where: str) -> None:
         )
     elif encoding != "UTF8":
         logger.info(
-            "%s has the encoding %s: the server converts its text to UTF-8; a character that it cannot convert would"
-            " stop capture",
+            "%s has the encoding %s: the server converts its text to UTF-8; a changed value that it cannot convert"
+            " becomes NULL in the lake and is kept in quarantine, and a table that has such a value cannot be copied",
             *(where, encoding),
         )
 

@@ -45,7 +45,10 @@ def shared_error(traceback_text: str) -> HeadwaterError:
     ours = getattr(errors, kind, None)
     if isinstance(ours, type) and issubclass(ours, HeadwaterError):
         return ours(said)
-    return Unreachable(f"a Spark task failed: {kind}: {said}", hint="`headwater run` tries again by itself")
+    hint = "`headwater run` tries again by itself"
+    if kind == FileNotFoundError.__name__:
+        hint += "; if files of the lake are gone for good, stop this run: `headwater run --recopy` copies their tables"
+    return Unreachable(f"a Spark task failed: {kind}: {said}", hint=hint)
 
 
 def raised(traceback_text: str) -> str:

@@ -21,7 +21,10 @@ __all__ = ["Survived", "surviving"]
 logger = logging.getLogger(__name__)
 
 Done = TypeVar("Done")
-_MEMORY = "it may need more memory than a worker has: lower flush.rows, or give Spark's workers more"
+_MEMORY = (
+    "it may need more memory than there is: lower flush.rows, or give Spark more: spark.driver.memory in spark.conf for"
+    " a local master, or more for its Python workers"
+)
 
 
 @dataclass(frozen=True, slots=True)
