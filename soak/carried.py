@@ -73,7 +73,7 @@ class Column:
     number: int
     required: bool
     key: bool
-    computed: bool  # a generated column, or an identity: nobody writes to it
+    computed: bool  # a generated column, or an identity: no statement writes to it
 
     @property
     def quoted(self) -> str:
@@ -94,7 +94,7 @@ class Shape:
 
     @property
     def free(self) -> list[Column]:
-        """Columns that nobody needs."""
+        """Columns that may go."""
         kept = 2 if self.sort == "keyed" else 1  # `alt` may become the key
         return [each for each in self.columns if each.number > kept and not each.key and not each.computed]
 
@@ -284,7 +284,7 @@ class Carried:
         self._do(f"DELETE FROM {shape.name} WHERE {self._some(shape)}")
 
     def _move(self, shape: Shape) -> None:
-        """Another key, under which nobody is; of a partitioned table, perhaps in another partition."""
+        """Another key, which no row has; of a partitioned table, perhaps in another partition."""
         first, (a, b) = shape.first.quoted, self.chance.sample(range(KEYS), 2)
         free = f"NOT EXISTS (SELECT FROM {shape.name} WHERE {first} = {b})"
         self._do(f"UPDATE {shape.name} SET {first} = {b} WHERE {first} = {a} AND {free}")

@@ -241,7 +241,7 @@ def test_a_table_whose_place_in_the_publication_was_altered_is_copied_again(plai
 
 def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: Watched) -> None:
     plain.watch.step()
-    assert plain.watched() == Lsn(0)  # nobody asked: not a write for nothing
+    assert plain.watched() == Lsn(0)  # without a request, nothing is written
     target = plain.group.settle()
     plain.watch.step()
     assert plain.watched() >= target

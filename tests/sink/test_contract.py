@@ -398,7 +398,7 @@ def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -
     )
     mirror.start(copy=False)
     sink: Sink[Any, Lsn] = bench.sink
-    mirror.m = replace(mirror.m, sink=sink)
+    mirror.m = replace(mirror.m, sink=sink, lake_id=sink.lake_id())
     assert mirror.settle()
     _assert_same(bench, mirror)
     mirror.execute(

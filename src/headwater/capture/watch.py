@@ -123,7 +123,7 @@ class Watch(threading.Thread):
                 raise
             except (HeadwaterError, psycopg.Error) as error:
                 self._disconnect()
-                _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
+                _logger.warning("the catalog of group %r cannot be read now, and is read later: %s", self._group, error)
 
     def close(self) -> None:
         self._ending.set()

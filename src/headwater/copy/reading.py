@@ -185,18 +185,22 @@ def _translated(table: TableName) -> Iterator[None]:
         if exc.sqlstate is None or exc.sqlstate[:2] in _TROUBLE:
             raise _unreachable(table, exc) from exc
         raise TableError(
-            f"{table} cannot be copied: {exc}", hint="mend what PostgreSQL says; it is tried again"
+            f"{table} cannot be copied: {exc}",
+            hint="fix what PostgreSQL reports; `headwater run` tries again by itself",
         ) from exc
     except OSError as exc:  # from the middle of the stream, where ADBC has no SQLSTATE to give
         if "ERROR:" in str(exc):
             raise TableError(
-                f"{table} cannot be copied: {exc}", hint="mend what PostgreSQL says; it is tried again"
+                f"{table} cannot be copied: {exc}",
+                hint="fix what PostgreSQL reports; `headwater run` tries again by itself",
             ) from exc
         raise _unreachable(table, exc) from exc
 
 
 def _unreachable(table: TableName, exc: Exception) -> Unreachable:
-    return Unreachable(f"the source went away while {table} was being copied: {exc}", hint="it is tried again")
+    return Unreachable(
+        f"the source went away while {table} was being copied: {exc}", hint="`headwater run` tries again by itself"
+    )
 
 
 # From what ADBC returns to exactly the types that were asked for ------------------------------------------------------

@@ -115,10 +115,11 @@ class IcebergCatalog:
         return schemas, [TableName(schema, each[-1]) for schema, each in found]
 
     def load(self, name: TableName) -> Table | None:
+        """None if there is no such table, or if nothing is left of it but its name."""
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.load_table(_identifier(name))
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):
                 return None
 
     def stage(
@@ -126,6 +127,8 @@ class IcebergCatalog:
     ) -> CreateTableTransaction:
         """A table to be created: where it will be is known, and nobody sees it before `commit`."""
         self.make_namespace(name.schema)
+        if self.load(name) is None:
+            self.drop(name)  # there may be one whose metadata is gone
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.create_table_transaction(

@@ -48,7 +48,7 @@ _REPORT = """
         JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname LIKE 'headwater\\_%'
       LOOP
         BEGIN
-          -- Of a transaction that is streamed before its end, only the content can tell the subtransaction.
+          -- Of a transaction that is streamed before its end, only the content can name the subtransaction.
           content := headwater.definition(affected)::jsonb
             || jsonb_build_object('rewrite', coalesce(rewrites ->> affected::text, 'none'), 'xid',
             (SELECT l.transactionid::text::bigint FROM pg_locks l WHERE l.locktype = 'transactionid'
