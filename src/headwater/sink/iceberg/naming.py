@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class IcebergNames:
-    """Implements `headwater.lake.sink.LakeNames`. A name whose table has lost its metadata is free: nobody can read it."""
+    """Implements `headwater.lake.sink.LakeNames`. The name of a table that has lost its metadata is free."""
 
     def __init__(self, catalog: IcebergCatalog, free: Collection[TableName]) -> None:
         schemas, tables = catalog.names()
