@@ -41,6 +41,7 @@ _LIST = (
     " ELSE {0}::text[] END",
     "CAST({0} AS VARCHAR[])",
 )
+_SENT = "(attgenerated = '' OR current_setting('server_version_num')::int >= 180000)"  # before, no generated column
 _OTHER = ("{0}::text", "CAST({0} AS VARCHAR)")
 _OPEN = "SELECT key, value FROM lake.headwater_quarantine WHERE table_oid = {} AND resolved_lsn IS NULL"
 
@@ -70,7 +71,7 @@ def _assert_table(mirror: Mirror, row: TableRow) -> None:
     kinds = dict(
         mirror.rows_of(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-            f" WHERE attrelid = {row.oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+            f" WHERE attrelid = {row.oid} AND attnum > 0 AND NOT attisdropped AND {_SENT} ORDER BY attnum"
         )
     )
     ((name,),) = mirror.rows_of(f"SELECT relname FROM pg_class WHERE oid = {row.oid}")
