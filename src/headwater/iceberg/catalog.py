@@ -34,6 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
 from headwater.files import S3
+from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
 __all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
@@ -64,6 +65,7 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
         file.parent.mkdir(parents=True, exist_ok=True)
     if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
         given["init_catalog_tables"] = "true" if create else "false"
+    given.setdefault("py-io-impl", f"{DurableFileIO.__module__}.{DurableFileIO.__name__}")
     where = shown(properties)
     with _translated(where, secrets):
         try:
