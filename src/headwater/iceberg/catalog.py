@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -153,7 +154,15 @@ class IcebergCatalog:
         """The table as it is after the commit. CommitConflict: nothing landed. CommitUnknown: it may have."""
         same = AssertTableUUID(uuid=table.metadata.table_uuid)
         with _translated(self._where, self._secrets, committing=True):
-            return self._committed(table, (same, *requirements), updates)
+            try:
+                return self._committed(table, (same, *requirements), updates)
+            except (BadRequestError, NoSuchTableError) as error:
+                raise CommitFailedException(str(error)) from error
+            except ValueError as error:
+                if type(error) is not ValueError:  # one that was raised about the catalog's answer
+                    raise
+                # What PyIceberg itself refuses to do to the newest metadata, as to commit below a sequence number.
+                raise CommitFailedException(str(error)) from error
 
     def rename(self, old: TableName, new: TableName) -> None:
         self.make_namespace(new.schema)

@@ -25,7 +25,7 @@ from headwater.lake.target import Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
-from headwater.sink.iceberg.quarantine import keep
+from headwater.sink.iceberg.quarantine import heal, keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
 from headwater.sink.iceberg.standing import IcebergStanding, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
@@ -55,6 +55,8 @@ class IcebergPlan:
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
     def begin(self, keys: Keys) -> IcebergDelivery:
+        if keys:
+            heal(self.lake)  # whoever only reads a plan must not: another process may be about to land the tables
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
@@ -110,6 +112,7 @@ class IcebergDelivery:
             raise
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
+        lake.healed = True
         if missed:
             lake.forget()
         if self.target.attempt:
@@ -146,8 +149,6 @@ class IcebergDelivery:
         changes, got = file_changes(mine), counted(mine)
         if truncated:
             live = lake.files(standing.table)
-            gone = [path for each in live for path in (each.path, *(d.path for d in each.deletes))]
-            changes = replace(changes, removed=[*changes.removed, *gone])
             got = replace(got, deleted=got.deleted + sum(each.rows for each in live) - sum(_deleted(live)))
         got = replace(got, quarantined=counted(reports.get(misfits_of(oid), ())).inserted)
         found = self.plan.evolutions.get(oid)
@@ -155,7 +156,7 @@ class IcebergDelivery:
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
         said = summary(lake.source, lsn, standing.counts + got)
-        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
+        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
         assert done is not None

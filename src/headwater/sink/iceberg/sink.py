@@ -64,8 +64,6 @@ class IcebergSink:
         return IcebergReader(tables, lake.s3)
 
     def plan(self) -> IcebergPlan:
-        if not self._lake.loaded:
-            heal(self._lake)
         return IcebergPlan(self._lake, dict(self.standings()))
 
     def new_mirror(
@@ -79,6 +77,7 @@ class IcebergSink:
         return NewMirror(relation.oid, name, columns, gone, place)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+        heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()

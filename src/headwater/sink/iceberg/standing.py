@@ -14,10 +14,20 @@ from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
-__all__ = ["POSITION", "IcebergStanding", "own_position", "ownership", "snapshot_at", "standing_of", "summary"]
+__all__ = [
+    "POSITION",
+    "IcebergStanding",
+    "own_position",
+    "ownership",
+    "remembered",
+    "snapshot_at",
+    "standing_of",
+    "summary",
+]
 
 SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
+NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,12 @@ def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
     return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
 
 
+def remembered(summary: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The property that says once more what the table's next snapshot says: others may expire that snapshot."""
+    sequence = str(table.metadata.next_sequence_number())
+    return {NEWEST: json.dumps({**summary, SEQUENCE: sequence})} if POSITION in summary else {}
+
+
 def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
     """None if the table is not the mirror of this one.
 
@@ -64,17 +80,17 @@ def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | No
     properties = table.metadata.properties
     if (properties.get(SOURCE), properties.get(OID)) != (source, str(oid)):
         return None
-    newest = next(_ours(table, source), None)
     own = own_position(table, source)
     position = floor[1] if floor is not None and floor[0] == own else own  # else others went back to a snapshot
-    counts = _counts(newest) if newest else Counts()
+    said = _newest(table, source)
+    counts = Counts(**json.loads(said[COUNTS])) if said else Counts()
     return IcebergStanding(oid, table, position, MirroredColumns.parse(properties[COLUMNS]), counts)
 
 
 def own_position(table: Table, source: str) -> Lsn:
     """The position that the table's snapshots show by themselves."""
-    newest = next(_ours(table, source), None)
-    return _position(newest) if newest else Lsn(0)
+    said = _newest(table, source)
+    return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
 def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
@@ -89,8 +105,19 @@ def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
     return None
 
 
-def _ours(table: Table, source: str) -> Iterator[Snapshot]:
-    return (each for each in _ancestry(table) if _is_ours(each, source))
+def _newest(table: Table, source: str) -> Mapping[str, str] | None:
+    """What the newest snapshot of ours says; None if the table's history does not have one."""
+    oldest: Snapshot | None = None
+    for snapshot in _ancestry(table):
+        if _is_ours(snapshot, source):
+            return snapshot.summary.additional_properties if snapshot.summary else None
+        oldest = snapshot
+    said: dict[str, str] = json.loads(table.metadata.properties.get(NEWEST, "{}"))
+    if oldest is None or said.get(SOURCE) != source:
+        return None
+    # Another client may have expired our snapshot: then all that the history still has are newer ones.
+    then, kept = int(said[SEQUENCE]), {each.sequence_number or 0 for each in table.metadata.snapshots}
+    return said if then not in kept and then < (oldest.sequence_number or 0) else None
 
 
 def _ancestry(table: Table) -> Iterator[Snapshot]:
@@ -110,8 +137,3 @@ def _is_ours(snapshot: Snapshot, source: str) -> bool:
 def _position(snapshot: Snapshot) -> Lsn:
     assert snapshot.summary is not None
     return Lsn.parse(snapshot.summary.additional_properties[POSITION])
-
-
-def _counts(snapshot: Snapshot) -> Counts:
-    assert snapshot.summary is not None
-    return Counts(**json.loads(snapshot.summary.additional_properties[COUNTS]))
