@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -17,6 +18,7 @@ from pyiceberg.types import StringType
 from headwater.change import Lsn, TableName
 from headwater.errors import CommitConflict, CommitError, OperatorMustAct
 from headwater.lake import quarantine
+from headwater.lake.sqltext import identifier
 from headwater.lake.target import rows_of
 from headwater.sink.iceberg.address import IcebergAddress
 from headwater.sink.iceberg.delivery import IcebergDelivery
@@ -182,3 +184,25 @@ def test_a_plan_that_only_looks_leaves_the_values_of_a_delivery_that_is_about_to
     keep(lake_of(attempt), attempt.reports, {OID: Lsn(200)})  # the first half of a commit
     looking.plan()
     assert [row["value"] for row in ice.read(quarantine.NAME)] == ["odd"]
+
+
+@pytest.mark.parametrize("name", ["../../outside", "a/b", "what?#", "100%25", "ein Name", "テーブル", "it's [x]*"])
+def test_whatever_a_table_is_called_its_files_are_in_a_folder_of_its_own_below_the_warehouse(
+    tmp_path: Path, name: str
+) -> None:
+    warehouse = tmp_path / "100% ware'house é"
+    address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(warehouse)})
+    of = relation(name=TableName(name.replace(".", "-"), name))
+    with closing(address.open("1/db/g")) as sink:
+        bench = Bench(lambda _: sink, lambda _: [])
+        bench.copy([(1, "a"), (2, "b")], of=of)
+        bench.deliver(200, of=of, update=[(1, "c")])
+        location = sink.standings()[OID].table.metadata.location
+        reader = sink.reader(200)
+    folder = Path(location.removeprefix(f"{warehouse}/"))
+    assert len(folder.parts) == 2 and not {"..", "."} & {*folder.parts}
+    assert re.fullmatch("[-A-Za-z0-9_.]*", "".join(folder.parts))
+    with closing(reader.connect()) as con:
+        reader.attach(con, "lake")
+        found = con.execute(f"FROM lake.{identifier(of.table.schema)}.{identifier(name)} ORDER BY id").fetchall()
+    assert found == [(1, "c"), (2, "b")]
