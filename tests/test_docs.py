@@ -25,7 +25,7 @@ from headwater.ducklake.types import ducklake_type
 from headwater.failpoints import FAILPOINTS
 from headwater.lake import history, quarantine
 from headwater.state.rows import TableState
-from headwater.status import GroupStatus, PartStatus, Status, TableStatus
+from headwater.status import GroupStatus, PartStatus, Status, TableMoment, TableStatus
 from headwater.supervise import crash
 from headwater.values.types import lake_type
 
@@ -147,6 +147,7 @@ def test_every_field_of_the_status_is_explained() -> None:
         "field of a group": _fields(GroupStatus),
         "field of `capture` and `delivery`": _fields(PartStatus),
         "field of a table": _fields(TableStatus),
+        "field of a table at an LSN": _fields(TableMoment),
     }
     for heading, names in fields.items():
         rows = _table_under("operations.md", f"| {heading} | meaning |")
