@@ -214,6 +214,16 @@ def test_generated_columns_that_are_not_mirrored_are_a_warning(place: Place, cap
     assert caplog.text == ""
 
 
+def test_another_mode_of_a_mirrored_table_is_refused(place: Place) -> None:
+    place.start()
+    assert place.problems("{table: app.orders, mode: history}") == []  # nothing has been copied yet
+    place.run("UPDATE headwater.tables SET position = '0/1'")
+    (refused,) = check(place.config("{table: app.orders, mode: history}"), {})
+    assert refused.exit_code == 2
+    assert refused.message == "table 'app.orders' is mirrored with mode 'mirror', the config now says 'history'"
+    assert refused.hint.startswith("set `mode: mirror` again, or ")
+
+
 def test_a_state_of_a_newer_version_is_refused(place: Place) -> None:
     place.start()
     place.run("INSERT INTO headwater.migrations (version) VALUES (1000)")
@@ -248,7 +258,7 @@ def test_a_lake_that_was_moved_is_the_same_and_one_that_was_replaced_is_not(plac
     assert gone.exit_code == 4
     assert "lake 'main' of group 'g' is not the one it was" in gone.message
     assert "and now there is no lake" in gone.message
-    assert "restore it; or give it up: `headwater run --recopy` copies all its tables anew" in gone.hint
+    assert "restore it; or give it up: `headwater run --recopy` copies all its tables again" in gone.hint
     assert check(place.config(), {}, recopy=True) == []
     open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")).close()
     assert "and now there is another lake (id " in place.problems()[0]

@@ -135,6 +135,7 @@ class Facts:
     )  # filenodes; of a partitioned table, those of its leaf partitions
     parts: Mapping[int, list[str]] = field(default_factory=dict)  # labels of enums, attributes of composite types
     primary_index: int = 0  # OID of the primary key's index
+    unsent: list[int] = field(default_factory=list)  # columns that no message sends, by their numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Files that nobody sees yet."""
+    """Files that readers do not see yet."""
 
     delivery: Delivery[Lsn]
     oid: int

@@ -28,10 +28,11 @@ from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.iceberg.address import IcebergAddress
 from headwater.testing.memory import MemoryLake, MemorySink
 from tests.conftest import new_database
+from tests.iceberg.restcatalog import rest_catalog
 from tests.mirror import Mirror
 from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
 
-KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres"]
+KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
             uri = f"sqlite:///{tmp_path}/contract.sqlite"
             if request.param == "iceberg-postgres":
                 uri = held.enter_context(new_database(request.getfixturevalue("postgres")))
-            address = IcebergAddress({"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")})
+            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")}
+            if request.param == "iceberg-rest":
+                properties = held.enter_context(rest_catalog(tmp_path)).properties
+            address = IcebergAddress(properties)
             yield Bench(
                 lambda source: held.enter_context(closing(address.open(source))),
                 iceberg_rows(address),
@@ -427,7 +431,7 @@ def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -
     )
     mirror.start(copy=False)
     sink: Sink[Any, Lsn] = bench.sink
-    mirror.m = replace(mirror.m, sink=sink)
+    mirror.m = replace(mirror.m, sink=sink, lake_id=sink.lake_id())
     assert mirror.settle()
     _assert_same(bench, mirror)
     mirror.execute(

@@ -144,7 +144,7 @@ def _table_name(value: object) -> TableName:
 
 def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
-        raise ValueError("names no column (leave it out to carry them all)")
+        raise ValueError("names no column (leave it out to mirror them all)")
     twice = sorted(name for name in set(names) if names.count(name) > 1)
     if twice:
         raise ValueError(f"names column {twice[0]!r} twice")
@@ -184,7 +184,11 @@ def without_schema(url: str) -> str:
 def url_secrets(url: str) -> set[str]:
     """The passwords in a PostgreSQL URL: as libpq reads them, and as the URL spells them."""
     known = conninfo_to_dict(without_schema(url))
-    return {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""} - {""}
+    # A variable with both, `postgresql://${CREDENTIALS}@db/shop`, is read as a user with a colon in its name.
+    both = str(known.get("user", ""))
+    user = {both, both.partition(":")[2]} if ":" in both else set[str]()
+    passwords = {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""}
+    return (user | passwords) - {""}
 
 
 _String = WithJsonSchema({"type": "string"})

@@ -23,7 +23,7 @@ from headwater.ducklake.positions import positions, reached
 from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
-from headwater.files import S3, filesystem
+from headwater.files import S3, filesystem, inside
 from headwater.lake.names import Names
 from headwater.lake.sqltext import literal
 
@@ -79,6 +79,27 @@ class Lake:
         """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns."""
         with self._reading() as tx:
             return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {})
+
+    def missing_files(self, table_ids: Collection[int], *, every_file: bool) -> dict[int, str]:
+        """A file that is gone of each table that has lost one; the oldest of each is looked for, or `every_file`."""
+        found = self._paths(table_ids)
+        oldest = dict[int, str]()
+        for path, table_id in found.items():
+            oldest.setdefault(table_id, path)
+        asked = list(found if every_file else oldest.values())
+        try:
+            infos = self.filesystem.get_file_info([inside(path) for path in asked])
+        except OSError as error:
+            raise Unreachable(f"the files of {self.url} cannot be looked at: {error}") from error
+        gone = {path for path, info in zip(asked, infos, strict=True) if info.type == fs.FileType.NotFound}
+        live = self._paths(table_ids) if gone else {}  # once more: another client may have merged them meanwhile
+        return {live[path]: path for path in gone if path in live}
+
+    def _paths(self, table_ids: Collection[int]) -> dict[str, int]:
+        """The live files, oldest first, and the table of each."""
+        found = self.files(table_ids, self.snapshot())
+        deletes = {each.delete_file.path: each.table_id for each in found if each.delete_file is not None}
+        return {each.path: each.table_id for each in found} | deletes
 
     def inlined_rows(self, table_ids: Collection[int]) -> set[int]:
         """The tables that hold rows in the catalog itself; `flush_inlined` moves them into files."""

@@ -68,7 +68,7 @@ def _check_forward(source: str, oid: int, step: Advance) -> None:
     if isinstance(step.table, int) and step.expected is not None and step.new < step.expected:
         raise OperatorMustAct(  # its changes from there on would come a second time
             f"table {oid} of {source!r} is at {step.expected} in the lake and would go back to {step.new}",
-            hint="this is a bug of Headwater: please report it with the log; nothing was written",
+            hint="this is a bug in Headwater: please report it with the log; nothing was written",
         )
 
 

@@ -99,7 +99,7 @@ class LakeNames(Protocol):
 
 
 class Attempt(Protocol):
-    """Work on the lake that nobody sees before its commit."""
+    """Work on the lake that readers do not see before its commit."""
 
     @property
     def target(self) -> Target[Any]: ...
@@ -192,6 +192,17 @@ class Sink(Protocol[NewMirror, P]):
 
     def lake_id(self) -> str:
         """What identifies the lake, wherever it is moved."""
+        ...
+
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        """The mirrors, and the quarantine, with files that are gone, and such a file.
+
+        One file of each is looked for, or `every_file`.
+        """
+        ...
+
+    def drop_quarantine(self) -> None:
+        """Give up the quarantine with all it holds; it is created anew when it is needed."""
         ...
 
     def reader(self, snapshot_id: int) -> Reader:

@@ -22,6 +22,7 @@ from headwater.log.index import Index, Indexed, Written
 from headwater.log.slices import LogSlice, segment_ref
 from headwater.log.versions import Evidence, Versions
 from headwater.state import Location, State
+from headwater.words import counted
 
 __all__ = ["Log"]
 
@@ -52,7 +53,7 @@ class Log:
     def strange(self) -> OperatorMustAct | None:
         """Why the folder cannot be the group's log; None if it can."""
         row = self._state.group(self.group)
-        return strange_log(self.group, self._folder.root, self._folder.id(), row.log if row else None)
+        return self._strange(self._folder.id(), row.log if row else None)
 
     def missing(self) -> list[str]:
         """Registered segments whose files are gone."""
@@ -211,7 +212,7 @@ class Log:
             found.append(each)
             rows += each.rows
         if gone := self._folder.missing([each.name for each in found]):
-            raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
+            raise LogGap(f"the log {self._folder.uri!r} has lost {counted(len(gone), 'segment')}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
         refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
         return LogSlice(tuple(refs), limit, self._newest(found, limit))
@@ -253,12 +254,16 @@ class Log:
 
     def _claimed(self, recorded: Location | None) -> Location:
         found = self._folder.id()
-        if problem := strange_log(self.group, self._folder.root, found, recorded):
+        if problem := self._strange(found, recorded):
             raise problem
         if found is None or recorded is None:
             found = uuid.uuid4().hex
             self._folder.identify(found)
         return Location(self._folder.root, found)
+
+    def _strange(self, found: str | None, recorded: Location | None) -> OperatorMustAct | None:
+        copied = recorded is not None and found == recorded.id and self._folder.is_copy_of(recorded.place)
+        return strange_log(self.group, self._folder.root, found, recorded, copied=copied)
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique: no file is ever overwritten

@@ -215,7 +215,7 @@ def test_without_its_extra_the_demo_says_what_to_install(tmp_path: Path, missing
 
 
 def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://nobody@/shop?host=/nowhere", DUCKLAKE)
+    path = write_config(tmp_path, "postgresql://stranger@/shop?host=/nowhere", DUCKLAKE)
     run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
     assert run.returncode == 3  # there is no lake yet
     assert "cannot open lake 'main'" in run.stderr

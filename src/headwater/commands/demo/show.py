@@ -24,11 +24,11 @@ from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
 from headwater.commands.demo.view import View
 from headwater.commands.demo.workload import TABLES, create
-from headwater.commands.words import counted
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
 from headwater.query import query
 from headwater.testing.postgres import EmbeddedPostgres
+from headwater.words import counted
 
 __all__ = ["show"]
 

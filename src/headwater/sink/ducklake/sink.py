@@ -12,6 +12,7 @@ from headwater.lake.sink import Kinds, TableSnapshot
 from headwater.sink.ducklake.columns import fields_of
 from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
 from headwater.sink.ducklake.delivery import DuckLakePlan
+from headwater.sink.ducklake.lost import drop_quarantine, lost
 from headwater.sink.ducklake.moments import snapshots_at
 from headwater.sink.ducklake.quarantine import AUTHOR, new_quarantine, quarantine_table
 from headwater.sink.ducklake.reader import DuckLakeReader
@@ -37,6 +38,12 @@ class DuckLakeSink:
 
     def lake_id(self) -> str:
         return self._lake.id()
+
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        return lost(self._lake, self.source, every_file=every_file) if self._prepared else {}
+
+    def drop_quarantine(self) -> None:
+        drop_quarantine(self._lake, self.source)
 
     def reader(self, snapshot_id: int) -> DuckLakeReader:
         return DuckLakeReader(self._lake.url, self._lake.s3, snapshot_id)

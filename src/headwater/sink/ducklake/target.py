@@ -109,7 +109,7 @@ class DuckLakeTarget:
                 table = _completed(load, landing.fields)
                 where = TableFolder(files, landing.path, self.attempt)
                 done.append(Wrote(write_data_file(where, table, landing.fields, with_row_ids=replacing)))
-        except Exception:  # nobody gets to know of those before it
+        except Exception:  # the driver never learns of the files before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
             raise

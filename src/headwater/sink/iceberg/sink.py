@@ -9,13 +9,13 @@ from headwater.files import filesystem
 from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.lake import quarantine
-from headwater.lake.names import Names
 from headwater.lake.sink import Kinds, TableSnapshot
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.lake import IcebergLake
-from headwater.sink.iceberg.naming import rename_mirrors
+from headwater.sink.iceberg.lost import drop_quarantine, lost
+from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable, read_by
 from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
@@ -43,6 +43,12 @@ class IcebergSink:
 
     def lake_id(self) -> str:
         return self._lake.id()
+
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        return lost(self._lake, every_file=every_file) if self._lake.id() else {}
+
+    def drop_quarantine(self) -> None:
+        drop_quarantine(self._lake)
 
     def reader(self, snapshot_id: int) -> IcebergReader:
         lake, at = self._lake, Lsn(snapshot_id)
@@ -90,11 +96,9 @@ class IcebergSink:
         target = IcebergTarget(landings, own, self.source, attempt, self._lake.s3)
         return IcebergCopy(self._lake, ready, names, target)
 
-    def names(self, given_up: Iterable[int]) -> Names:
+    def names(self, given_up: Iterable[int]) -> IcebergNames:
         here = self.standings()
-        free = {here[oid].name for oid in given_up if oid in here}
-        schemas, tables = self._catalog.names()
-        return Names(schemas, (name for name in tables if name not in free))
+        return IcebergNames(self._catalog, {here[oid].name for oid in given_up if oid in here})
 
     def rename(self, names: Mapping[int, TableName]) -> None:
         rename_mirrors(self._lake, names)

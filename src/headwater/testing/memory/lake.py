@@ -91,7 +91,7 @@ class MemoryStanding:
         return self.table.name
 
     def check_writable(self) -> None:
-        """Nobody else writes here."""
+        """No other client writes here."""
 
     def same_key(self, relation: Relation) -> bool:
         return self.mirrored.same_key(relation)

@@ -58,6 +58,12 @@ class MemorySink:
     def lake_id(self) -> str:
         return str(id(self.lake))
 
+    def lost(self, **_: bool) -> Mapping[TableName, str]:
+        return {}  # it has no files
+
+    def drop_quarantine(self) -> None:
+        self.lake.commit(_without_quarantine)
+
     def reader(self, snapshot_id: int) -> MemoryReader:
         contents = self.lake.snapshots[snapshot_id]
         return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
@@ -259,6 +265,10 @@ def _with_quarantine(now: MemoryContents) -> MemoryContents:
         return now
     table = MemoryTable(now.next_id, quarantine.NAME, _QUARANTINE, next_column_id=len(_QUARANTINE) + 1)
     return replace(now, tables={**now.tables, table.id: table}, next_id=now.next_id + 1)
+
+
+def _without_quarantine(now: MemoryContents) -> MemoryContents:
+    return replace(now, tables={id_: each for id_, each in now.tables.items() if each.name != quarantine.NAME})
 
 
 def _quarantine(now: MemoryContents) -> MemoryTable:
