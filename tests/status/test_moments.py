@@ -109,7 +109,7 @@ def test_a_delivery_that_ends_within_a_segment_names_its_own_last_transaction(mi
     assert part.ts < whole.ts
 
 
-def test_an_lsn_that_the_lake_has_not_reached_is_told(mirror: Mirror) -> None:
+def test_an_lsn_that_the_lake_has_not_reached_is_an_error(mirror: Mirror) -> None:
     two_moments(mirror)
     done = asked(mirror, "FF/0")
     assert done.exit_code == 1
@@ -123,7 +123,7 @@ def test_an_lsn_from_before_the_first_copy_has_no_snapshot(mirror: Mirror) -> No
     assert "table public.busy: no snapshot is as old: they are expired, or the table was copied later" in done.output
 
 
-def test_an_lsn_whose_snapshots_are_expired_is_told_and_the_present_one_is_not(mirror: Mirror) -> None:
+def test_an_lsn_whose_snapshots_are_expired_is_an_error_and_the_present_one_is_none(mirror: Mirror) -> None:
     first, second = two_moments(mirror)
     mirror.ask("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 DAY)")
     assert "no snapshot is as old" in asked(mirror, first).output
@@ -145,7 +145,7 @@ def test_a_bad_lsn_and_options_that_make_no_sense_with_it_are_usage_errors(
     assert asked(mirror, *arguments).exit_code == 2
 
 
-def test_before_anything_has_run_there_is_nothing_to_tell(mirror: Mirror) -> None:
+def test_before_anything_has_run_there_is_nothing_to_show(mirror: Mirror) -> None:
     mirror.configure("public.t")
     done = asked(mirror, "0/1")
     assert done.exit_code == 2
