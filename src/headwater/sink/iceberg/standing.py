@@ -14,7 +14,17 @@ from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
-__all__ = ["POSITION", "IcebergStanding", "own_position", "ownership", "snapshot_at", "standing_of", "summary"]
+__all__ = [
+    "COMMIT_LSN",
+    "COMMIT_TS",
+    "POSITION",
+    "IcebergStanding",
+    "own_position",
+    "ownership",
+    "snapshot_at",
+    "standing_of",
+    "summary",
+]
 
 SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
