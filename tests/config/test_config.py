@@ -341,15 +341,24 @@ def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
     ]
 
 
-def test_an_iceberg_lake_is_refused_only_when_a_group_uses_it(tmp_path: Path) -> None:
-    ice = "\n  ice: {iceberg: {type: sql}}\ngroups:"
-    assert (
-        unsupported(load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: main\n    tables:"))) == []
-    )
-    (problem,) = unsupported(
-        load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
-    )
-    assert "groups.shop.lake: mirroring into the Iceberg lake 'ice'" in str(problem)
+@pytest.mark.parametrize(
+    ("properties", "warehouse"),
+    [
+        ("type: sql, warehouse: ./data/ice", "{folder}/data/ice"),
+        ("type: hive, warehouse: s3://bucket/ice", "s3://bucket/ice"),
+        ("type: rest, uri: https://catalog, warehouse: shop", "shop"),  # the catalog's own name for it
+        ("uri: http://catalog, warehouse: shop", "shop"),
+    ],
+)
+def test_the_warehouse_of_an_iceberg_lake_is_a_place_or_a_rest_catalogs_name(
+    tmp_path: Path, properties: str, warehouse: str
+) -> None:
+    ice = f"\n  ice: {{iceberg: {{{properties}}}}}\ngroups:"
+    config = load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
+    assert unsupported(config) == []
+    lake = config.lakes["ice"]
+    assert isinstance(lake, Iceberg)
+    assert lake.properties["warehouse"] == warehouse.format(folder=tmp_path)
 
 
 def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:

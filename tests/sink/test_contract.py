@@ -30,7 +30,7 @@ from headwater.testing.memory import MemoryLake, MemorySink
 from tests.conftest import new_database
 from tests.iceberg.restcatalog import rest_catalog
 from tests.mirror import Mirror
-from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, misfits, relation, typed, written
+from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
 
 KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
 
@@ -387,6 +387,39 @@ def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
     delivery.commit({rows_of(OID): notes}, set(), {OID: Lsn(200)}, {})
     ((*head, key, value),) = [list(row.values()) for row in bench.read(T)]
     assert (len(head), key, value) == (len(history.COLUMNS), 1, "a")
+
+
+def test_every_position_that_a_mirror_has_shown_has_its_snapshot(bench: Bench) -> None:
+    bench.copy([(1, "a")], at=100)
+    bench.copy([(1, "u")], at=100, of=relation(oid=OTHER, name=U))
+    bench.deliver(200, insert=[(2, "b")])
+    bench.deliver(200, of=relation(oid=OTHER, name=U))  # it had no change
+    bench.deliver(300, delete=[1])
+    assert bench.sink.snapshots_at(Lsn(99)) == {}
+    for at, there in {100: (100, [(1, "a")]), 250: (200, [(1, "a"), (2, "b")]), 300: (300, [(2, "b")])}.items():
+        found = bench.sink.snapshots_at(Lsn(at))
+        assert found.keys() == {OID, OTHER}
+        assert (found[OID].name, found[OID].position) == (T, Lsn(there[0]))
+        assert found[OTHER].position <= Lsn(at)
+        assert _read(bench, Lsn(at)) == there[1]
+
+
+def test_a_table_that_was_copied_again_is_found_as_it_was(bench: Bench) -> None:
+    bench.copy([(1, "a")], at=100)
+    bench.copy([(9, "again")], at=300)
+    assert bench.sink.snapshots_at(Lsn(300))[OID].position == Lsn(300)
+    assert bench.sink.snapshots_at(Lsn(200))[OID].position == Lsn(100)
+
+
+def _read(bench: Bench, at: Lsn) -> list[Row]:
+    """The table at a position, as DuckDB reads it with the sink's own reader."""
+    sink = bench.sink
+    # In an Iceberg lake a snapshot is a table's own: a reader of all tables goes by the position.
+    number = at.value if not bench.row_lineage else sink.snapshots_at(at)[OID].snapshot_id
+    reader = sink.reader(number)
+    with reader.connect() as con:
+        reader.attach(con, "older")
+        return sorted(con.execute("SELECT id, v FROM older.public.t").fetchall())
 
 
 def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -122,9 +123,14 @@ def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]
     plain = {name: _text(value) for name, value in properties.items()}
     if plain.get("uri", "").startswith("sqlite:///"):
         plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
-    if "warehouse" in plain and "://" not in plain["warehouse"]:
+    if "warehouse" in plain and "://" not in plain["warehouse"] and not _is_rest(plain):
         plain["warehouse"] = str(_folder(info) / plain["warehouse"])
     return plain
+
+
+def _is_rest(properties: Mapping[str, str]) -> bool:
+    """A REST catalog has its own name for a warehouse, which need not be a path."""
+    return properties.get("type") == "rest" or properties.get("uri", "").startswith(("http://", "https://"))
 
 
 def _text(value: object) -> str:

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import duckdb
 
-from headwater.change import Position, Relation, TableName
+from headwater.change import NewestCommit, Position, Relation, TableName
 from headwater.lake.counts import Counts
 from headwater.lake.target import Place, Reports, Target
 from headwater.values.types import LakeType
 
-__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "LakeNames", "Landed", "Plan", "Reader", "Sink", "Standing"]
+__all__ = [
+    "Bounds",
+    "Copy",
+    "Delivery",
+    "Keys",
+    "Kinds",
+    "LakeNames",
+    "Landed",
+    "Plan",
+    "Reader",
+    "Sink",
+    "Standing",
+    "TableSnapshot",
+]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
@@ -39,6 +52,16 @@ class Landed:
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
     missed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot(Generic[P]):
+    """A mirror in a snapshot that the lake still has, the position that it shows, and what to type to read it."""
+
+    name: TableName
+    snapshot_id: int
+    position: P
+    read_by: Mapping[str, str]  # by the program that it is typed into
 
 
 class Standing(Protocol[P_co]):
@@ -135,8 +158,8 @@ class Plan(Protocol[P]):
         """
         ...
 
-    def begin(self, keys: Keys) -> Delivery[P]:
-        """Begin an attempt for these tables."""
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> Delivery[P]:
+        """Begin an attempt for these tables; the lake's snapshots name the newest transaction that they include."""
         ...
 
 
@@ -163,6 +186,11 @@ class Sink(Protocol[NewMirror, P]):
         """Under which name the lake keeps the positions of this group."""
         ...
 
+    @property
+    def calendar_only(self) -> bool:
+        """Whether its dates and times are those of calendar and clock alone: infinity and 24:00:00 do not fit."""
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...
@@ -184,6 +212,10 @@ class Sink(Protocol[NewMirror, P]):
 
     def reader(self, snapshot_id: int) -> Reader:
         """The lake at a snapshot that a plan or a commit has named; only the sink knows what the number means."""
+        ...
+
+    def snapshots_at(self, at: P) -> Mapping[int, TableSnapshot[P]]:
+        """The newest snapshot of each mirror at or below a position; nothing for one of which the lake has none."""
         ...
 
     def plan(self) -> Plan[P]: ...

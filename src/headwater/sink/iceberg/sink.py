@@ -9,7 +9,7 @@ from headwater.files import filesystem
 from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.lake import quarantine
-from headwater.lake.sink import Kinds
+from headwater.lake.sink import Kinds, TableSnapshot
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
@@ -17,7 +17,7 @@ from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
-from headwater.sink.iceberg.reader import IcebergReader, ReadTable
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable, read_by
 from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
@@ -29,6 +29,8 @@ class IcebergSink:
 
     Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot.
     """
+
+    calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
 
     def __init__(self, catalog: IcebergCatalog, source: str) -> None:
         self._catalog = catalog
@@ -55,13 +57,22 @@ class IcebergSink:
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
-            snapshot = snapshot_at(each.table, self.source, at)
-            if snapshot is not None:
-                tables[each.name] = ReadTable(each.table.metadata_location, snapshot.snapshot_id)
+            if (found := snapshot_at(each.table, self.source, at)) is not None:
+                tables[each.name] = ReadTable(each.table.metadata_location, found[0].snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
         tables[quarantine.NAME] = ReadTable(kept.metadata_location, current.snapshot_id if current else None)
         return IcebergReader(tables, lake.s3)
+
+    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+        self._lake.forget()
+        found = {}
+        for oid, each in self.standings().items():
+            if (there := snapshot_at(each.table, self.source, at)) is not None:
+                snapshot, position = there
+                lines = read_by(each.name, ReadTable(each.table.metadata_location, snapshot.snapshot_id))
+                found[oid] = TableSnapshot(each.name, snapshot.snapshot_id, position, lines)
+        return found
 
     def plan(self) -> IcebergPlan:
         return IcebergPlan(self._lake, dict(self.standings()))
