@@ -32,6 +32,7 @@ class Place:
         self.database = url.split("/")[3].split("?")[0]
         self.role = f"r_{self.database}"
         self.catalog = "sqlite:///lake.sqlite"
+        self.iceberg = False
         self.run(
             f"CREATE ROLE {self.role} LOGIN REPLICATION",
             f"GRANT CREATE ON DATABASE {self.database} TO {self.role}",
@@ -49,6 +50,8 @@ class Place:
     def config(self, *tables: str) -> Config:
         file, source = self.folder / "headwater.yaml", self.url.replace("postgres@", f"{self.role}@")
         lake = f"{{ducklake: '{self.catalog}', data_path: ./lake}}"
+        if self.iceberg:
+            lake = f"{{iceberg: {{type: sql, uri: '{self.catalog}', warehouse: ./lake}}}}"
         wanted = ", ".join(tables or ["app.orders"])
         file.write_text(
             f"source: {source}\nlog: ./log\nlakes: {{main: {lake}}}\ngroups: {{g: {{tables: [{wanted}]}}}}\n"
@@ -75,6 +78,14 @@ def place(database: str, tmp_path: Path) -> Iterator[Place]:
         f"DROP OWNED BY {made.role} CASCADE",
         f"DROP ROLE {made.role}",
     )
+
+
+def test_names_of_columns_are_refused_that_the_lake_at_hand_keeps_for_itself(place: Place) -> None:
+    place.run('ALTER TABLE app.orders ADD "RowId" int, ADD _file text, ADD "_Row_Id" int, ADD pos int')
+    message = "table 'app.orders': {!r} is a column name that the lake keeps for itself"
+    assert place.problems() == [message.format("RowId")]
+    place.iceberg = True
+    assert place.problems() == [message.format("_file"), message.format("_Row_Id")]
 
 
 def test_a_role_with_all_it_needs_is_well_and_nothing_is_created(place: Place) -> None:

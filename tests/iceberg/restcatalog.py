@@ -1,6 +1,6 @@
 """A small Iceberg REST catalog for tests: those requests of the specification that we make, on PyIceberg's SQL catalog.
 
-It asks for a bearer token, decides on conflicts and on locations by itself, and can be told to fail.
+It asks for a bearer token, decides on conflicts and on locations by itself, and can be made to fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyiceberg.table.update import AssertCreate
 
 __all__ = ["TOKEN", "RestCatalogServer", "rest_catalog"]
 
-TOKEN = "a-token-that-nobody-may-see"
+TOKEN = "a-token-that-no-message-may-show"
 _STATUS = {
     NoSuchNamespaceError: 404,
     NoSuchTableError: 404,

@@ -127,7 +127,7 @@ class IcebergCatalog:
     def stage(
         self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
     ) -> CreateTableTransaction:
-        """A table to be created: where it will be is known, and nobody sees it before `commit`."""
+        """A table to be created: its location is known, and no reader sees it before `create`."""
         self.make_namespace(name.schema)
         if self.load(name) is None:
             self.drop(name)  # there may be one whose metadata is gone

@@ -186,6 +186,11 @@ class Sink(Protocol[NewMirror, P]):
         """Under which name the lake keeps the positions of this group."""
         ...
 
+    @property
+    def calendar_only(self) -> bool:
+        """Whether its dates and times are those of calendar and clock alone: infinity and 24:00:00 do not fit."""
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...

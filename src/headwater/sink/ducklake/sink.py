@@ -28,6 +28,8 @@ class DuckLakeSink:
     Exactly once: a commit names the position it starts from, and lands only if the lake stands there.
     """
 
+    calendar_only = False
+
     def __init__(self, lake: Lake, source: str, *, prepared: bool = True) -> None:
         self._lake = lake
         self.source = source

@@ -19,7 +19,10 @@ from headwater.values.types import LakeType
 
 __all__ = ["RESERVED", "Evolved", "columns_of", "evolved", "promotable"]
 
-RESERVED = frozenset({"_file", "_pos", "_deleted", "_spec_id", "_partition"})
+# Java's readers, Spark and Trino among them, refuse a table that has one. DuckDB and PyIceberg read any name.
+RESERVED = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
 
 
 @dataclass(frozen=True, slots=True)

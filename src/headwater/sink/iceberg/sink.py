@@ -30,6 +30,8 @@ class IcebergSink:
     Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot.
     """
 
+    calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
+
     def __init__(self, catalog: IcebergCatalog, source: str) -> None:
         self._catalog = catalog
         self._lake = IcebergLake(catalog, source)

@@ -113,7 +113,7 @@ class IcebergTarget:
             for replacing, load in _file_loads(rows):
                 table = _completed(load, landing.schema.fields)
                 done.append(Wrote(write_data_file(where, table, landing.schema, landing.spec_id), replacing))
-        except Exception:  # nobody gets to know of those before it
+        except Exception:  # no report will name those before it
             for each in done:
                 where.files.delete_file(inside(each.file.path))
             raise

@@ -51,6 +51,7 @@ class MemorySink:
 
     lake: MemoryLake
     source: str
+    calendar_only: bool = False
 
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.lake.contents.standing(self.source)
