@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +79,19 @@ def test_the_snapshots_of_an_iceberg_table_name_the_newest_transaction_in_them(i
     assert said["headwater.position"] == position
     assert_is_the_newest_commit(iceberg_mirror, said["headwater.commit-lsn"], said["headwater.commit-ts"])
     assert "headwater.commit-lsn" not in (copied.summary.additional_properties if copied.summary else {})
+
+
+def test_the_lines_of_the_readme_read_an_iceberg_lake(iceberg_mirror: IcebergMirror) -> None:
+    _, position = two_moments(iceberg_mirror)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (lines,) = re.findall(r"```python\n(from pyiceberg.*?)```", readme, re.DOTALL)
+    lines = lines.replace("/srv/data", str(iceberg_mirror.folder)).replace("public.orders", "public.busy")
+    *before, scan, shown = lines.strip().splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(before), names)
+    with closing(names["lake"]):
+        assert sorted(eval(scan, names)["id"].to_pylist()) == [1, 2]
+        assert eval(shown, names) == position
 
 
 def test_a_commit_to_a_ducklake_names_the_newest_transaction_in_it(mirror: Mirror) -> None:
