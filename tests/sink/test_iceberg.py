@@ -200,7 +200,8 @@ def test_whatever_a_table_is_called_its_files_are_in_a_folder_of_its_own_below_t
         location = sink.standings()[OID].table.metadata.location
         reader = sink.reader(200)
     folder = Path(location.removeprefix(f"{warehouse}/"))
-    assert len(folder.parts) == 2 and not {"..", "."} & {*folder.parts}
+    assert len(folder.parts) == 2
+    assert not {"..", "."} & {*folder.parts}
     assert re.fullmatch("[-A-Za-z0-9_.]*", "".join(folder.parts))
     with closing(reader.connect()) as con:
         reader.attach(con, "lake")

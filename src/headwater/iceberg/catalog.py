@@ -200,7 +200,7 @@ class IcebergCatalog:
 
 
 def _folder(name: str) -> str:
-    """A name as part of a path: a `/` would lead elsewhere, a `%` means something in a URL, and DuckDB takes a `*` for any file."""
+    """A name as part of a path: a `/` would lead elsewhere, a `%` is an escape, a `*` is any file to DuckDB."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
