@@ -32,6 +32,7 @@ class Place:
         self.database = url.split("/")[3].split("?")[0]
         self.role = f"r_{self.database}"
         self.catalog = "sqlite:///lake.sqlite"
+        self.iceberg = False
         self.run(
             f"CREATE ROLE {self.role} LOGIN REPLICATION",
             f"GRANT CREATE ON DATABASE {self.database} TO {self.role}",
@@ -49,6 +50,8 @@ class Place:
     def config(self, *tables: str) -> Config:
         file, source = self.folder / "headwater.yaml", self.url.replace("postgres@", f"{self.role}@")
         lake = f"{{ducklake: '{self.catalog}', data_path: ./lake}}"
+        if self.iceberg:
+            lake = f"{{iceberg: {{type: sql, uri: '{self.catalog}', warehouse: ./lake}}}}"
         wanted = ", ".join(tables or ["app.orders"])
         file.write_text(
             f"source: {source}\nlog: ./log\nlakes: {{main: {lake}}}\ngroups: {{g: {{tables: [{wanted}]}}}}\n"
@@ -75,6 +78,14 @@ def place(database: str, tmp_path: Path) -> Iterator[Place]:
         f"DROP OWNED BY {made.role} CASCADE",
         f"DROP ROLE {made.role}",
     )
+
+
+def test_names_of_columns_are_refused_that_the_lake_at_hand_keeps_for_itself(place: Place) -> None:
+    place.run('ALTER TABLE app.orders ADD "RowId" int, ADD _file text, ADD "_Row_Id" int, ADD pos int')
+    message = "table 'app.orders': {!r} is a column name that the lake keeps for itself"
+    assert place.problems() == [message.format("RowId")]
+    place.iceberg = True
+    assert place.problems() == [message.format("_file"), message.format("_Row_Id")]
 
 
 def test_a_role_with_all_it_needs_is_well_and_nothing_is_created(place: Place) -> None:
@@ -214,6 +225,16 @@ def test_generated_columns_that_are_not_mirrored_are_a_warning(place: Place, cap
     assert caplog.text == ""
 
 
+def test_another_mode_of_a_mirrored_table_is_refused(place: Place) -> None:
+    place.start()
+    assert place.problems("{table: app.orders, mode: history}") == []  # nothing has been copied yet
+    place.run("UPDATE headwater.tables SET position = '0/1'")
+    (refused,) = check(place.config("{table: app.orders, mode: history}"), {})
+    assert refused.exit_code == 2
+    assert refused.message == "table 'app.orders' is mirrored with mode 'mirror', the config now says 'history'"
+    assert refused.hint.startswith("set `mode: mirror` again, or ")
+
+
 def test_a_state_of_a_newer_version_is_refused(place: Place) -> None:
     place.start()
     place.run("INSERT INTO headwater.migrations (version) VALUES (1000)")
@@ -248,7 +269,7 @@ def test_a_lake_that_was_moved_is_the_same_and_one_that_was_replaced_is_not(plac
     assert gone.exit_code == 4
     assert "lake 'main' of group 'g' is not the one it was" in gone.message
     assert "and now there is no lake" in gone.message
-    assert "restore it; or give it up: `headwater run --recopy` copies all its tables anew" in gone.hint
+    assert "restore it; or give it up: `headwater run --recopy` copies all its tables again" in gone.hint
     assert check(place.config(), {}, recopy=True) == []
     open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")).close()
     assert "and now there is another lake (id " in place.problems()[0]
@@ -374,11 +395,11 @@ def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can
         "table 'app.orders': DuckLake does not partition by `ratio`: 'ratio' is of type float64": (
             "partition by another column"
         ),
-        "table 'app.orders': no column 'gone' is carried, which `partition_by` names": (
-            "it carries: id, created, name, ratio"
+        "table 'app.orders': no column 'gone' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
         ),
-        "table 'app.orders': no column 'hidden' is carried, which `partition_by` names": (
-            "it carries: id, created, name, ratio"
+        "table 'app.orders': no column 'hidden' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
         ),
     }
     assert place.problems("{table: app.orders, partition_by: ['year(created)', 'month(created)', name]}") == []

@@ -21,7 +21,7 @@ from headwater.source.check import problems
 from headwater.source.checktable import TableWish
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.values.decode import Bad, decode
-from headwater.values.types import LakeType, lake_type
+from headwater.values.types import LakeType, lake_type, lake_types
 
 # One column of every sort of type, with the values at its edges: those that fit the lake's type, and those that do not.
 EDGES: dict[str, list[str]] = {
@@ -246,6 +246,34 @@ def test_a_type_that_was_asked_for_is_read_alike_from_a_copy_and_from_the_wal(
     }
 
 
+CALENDAR = {  # values, the first of which fit where dates and times are those of calendar and clock alone
+    "date": (["5874897-12-31", "4714-11-24 BC"], ["infinity", "-infinity"]),
+    "time": (["23:59:59.999999", "00:00:00"], ["24:00:00"]),
+    "timestamp": (["294247-01-10 04:00:54.775806"], ["infinity", "-infinity", "294276-12-31 23:59:59.999999"]),
+    "timestamptz": (["2026-01-01 00:00:00+00"], ["-infinity", "infinity"]),
+    "date[]": (["{2026-01-01,NULL}"], ["{2026-01-01,infinity}"]),
+    "time[][]": (["{{23:00:00},{NULL}}"], ["{{00:00:00},{24:00:00}}"]),
+    "timestamptz[]": (["{}"], ["{-infinity}"]),
+}
+
+
+def test_infinity_and_24_00_do_not_fit_a_calendar_read_alike_from_a_copy_and_from_the_wal(
+    database: str, conn: psycopg.Connection
+) -> None:
+    columns = [(f"c{index}", declared, good + bad) for index, (declared, (good, bad)) in enumerate(CALENDAR.items())]
+    messages = messages_of_a_row_each(conn, columns)
+    cells = split(pa.array(messages), len(columns)).new.cells
+    relation = relation_of(conn, "public", "t")
+    kinds = list(lake_types(relation.columns, {}, calendar_only=True).values())
+    table, bads = read_all(database, relation, kinds)
+    for index, (declared, (good, bad)) in enumerate(CALENDAR.items()):
+        logged, read = decode(cells[index].text, kinds[index]), table.column(index).combine_chunks()
+        assert read.equals(logged.array), declared
+        assert bads[index] == logged.bad, declared
+        assert [each.text for each in logged.bad] == bad, declared
+        assert read.drop_null().equals(decode(pa.array(good), kinds[index]).array), declared
+
+
 def test_types_of_extensions_are_copied_as_text(database: str, conn: psycopg.Connection) -> None:
     known = [name for (name,) in conn.execute("SELECT name FROM pg_available_extensions").fetchall()]
     values = {"citext": "Mixed", "hstore": '"a"=>NULL', "ltree": "top.down", "vector": "[1,2,3]"}
@@ -410,6 +438,37 @@ def test_a_table_rewritten_since_the_snapshot_is_never_read_as_empty(
             conn.execute(statement)
         with pytest.raises(TableError, match=r"public\.t was rewritten or renamed"):
             list(read_range(database, name, relation, part, natural(relation)))
+
+
+@pytest.mark.parametrize(
+    ("alteration", "refused"),
+    [
+        ("ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME c TO b", True),
+        ("ALTER TABLE t DROP b; ALTER TABLE t ADD b int DEFAULT 5", True),
+        ("ALTER TABLE t ADD c int", False),
+        ("ALTER TABLE t ALTER a SET NOT NULL", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+def test_a_column_is_never_read_under_a_name_that_it_got_since_the_snapshot(
+    database: str, conn: psycopg.Connection, kind: str, alteration: str, refused: bool
+) -> None:
+    conn.execute("CREATE TABLE t (a int, b int)" + (" PARTITION BY RANGE (a)" if kind == "partitioned" else ""))
+    if kind == "partitioned":
+        conn.execute("CREATE TABLE leaf (b int, a int)")
+        conn.execute("ALTER TABLE t ATTACH PARTITION leaf FOR VALUES FROM (0) TO (9)")
+    conn.execute("INSERT INTO t VALUES (1, 2)")
+    relation = relation_of(conn, "public", "t")
+    with snapshot(database) as name:
+        (part,) = balanced(conn, relation.oid, 1)
+        for statement in alteration.split(";"):
+            conn.execute(statement)
+        rows = read_range(database, name, relation, part, natural(relation))
+        if refused:
+            with pytest.raises(TableError, match="renamed or dropped"):
+                list(rows)
+        else:
+            assert [batch.to_pylist() for batch, _ in rows] == [[{"a": 1, "b": 2}]]
 
 
 def test_rows_that_row_level_security_hides_are_never_left_out(database: str, conn: psycopg.Connection) -> None:

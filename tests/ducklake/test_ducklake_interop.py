@@ -242,7 +242,7 @@ def test_work_of_others_elsewhere_does_not_disturb_us(bench: Bench) -> None:
     assert len({row_id for (row_id,) in bench.sql("SELECT rowid FROM {l}.public.t")}) == 3
 
 
-def test_a_commit_that_gets_another_snapshot_than_predicted_stamps_its_deletes_anew(bench: Bench) -> None:
+def test_a_commit_that_gets_another_snapshot_than_predicted_stamps_its_deletes_again(bench: Bench) -> None:
     first = bench.create([(i, "a") for i in range(6)])
     bench.create(name=O)
     bench.apply(delete=[1])

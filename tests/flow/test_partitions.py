@@ -146,9 +146,9 @@ def test_a_partition_column_may_be_renamed_and_one_that_is_dropped_stops_its_tab
     assert not mirror.settle()
     row = next(row for row in mirror.m.state.tables("g") if row.source.name == "events")
     assert row.state == "ERRORED"
-    assert "no column 'region' is carried, which `partition_by` names" in (row.error or "")
+    assert "no column 'region' is mirrored, which `partition_by` names" in (row.error or "")
     mirror.assert_equal("other")
-    assert any("no column 'region' is carried" in str(each) for each in checks.check(mirror.config, {}))
+    assert any("no column 'region' is mirrored" in str(each) for each in checks.check(mirror.config, {}))
     mirror.reopen({"table": "public.events", "partition_by": ["bucket(2, id)"]}, "public.other")
     flow.mirroring.try_again(mirror.m.state, "g")
     assert mirror.settle()

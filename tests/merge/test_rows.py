@@ -231,7 +231,7 @@ def test_columns_renamed_dropped_added_and_widened_since_land_in_the_newest_shap
         (SHAPE, insert("many", "a", "x"), {"id": (Bad(1, "many"),), "price": (Bad(1, "x"),)}),
     ],
 )
-def test_a_value_that_does_not_fit_is_null_and_told(version: Relation, message: bytes, bad: Any) -> None:
+def test_a_value_that_does_not_fit_is_null_and_reported(version: Relation, message: bytes, bad: Any) -> None:
     found = typed(SHAPE, {1: version}, {"message": insert("1", "a", "1.00")}, {"message": message})
     assert found.bad == bad
     assert [found.rows[name][1].as_py() for name in bad] == [None] * len(bad)
@@ -251,7 +251,12 @@ def test_a_message_of_another_shape_is_refused(message: bytes, complaint: str) -
     [
         (relation(ITEM), insert("a"), r"another key than before: 'id'", True),
         (relation(column("id", INT4, 0), ITEM), insert("1", "a"), r"which column is which", True),
-        (relation(column("id", TEXT, 1)), insert("many"), r"holds 'many' in column 'id', which no int32", False),
+        (
+            relation(column("id", TEXT, 1)),
+            insert("many"),
+            r"holds 'many' in column 'id', which the lake.s int32 cannot hold",
+            False,
+        ),
         (relation(ID), insert(None), r"NULL", False),
     ],
 )

@@ -16,7 +16,7 @@ from headwater.lake.sink import Delivery, Kinds, Landed, MirrorSpec, Plan, Sink,
 from headwater.lake.target import Destination, Place, Sought, misfits_of, rows_of
 from headwater.values.types import lake_type
 
-__all__ = ["OID", "OTHER", "Bench", "T", "U", "column", "kinds_of", "misfits", "relation", "typed", "written"]
+__all__ = ["OID", "OTHER", "Bench", "Row", "T", "U", "column", "kinds_of", "misfits", "relation", "typed", "written"]
 
 OID, OTHER = 77, 88
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -123,7 +123,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Files that nobody sees yet."""
+    """Files that readers do not see yet."""
 
     delivery: Delivery[Lsn]
     oid: int

@@ -30,10 +30,11 @@ from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.iceberg.address import IcebergAddress
 from headwater.testing.memory import MemoryLake, MemorySink
 from tests.conftest import new_database
+from tests.iceberg.restcatalog import rest_catalog
 from tests.mirror import Mirror
-from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, misfits, relation, typed, written
+from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
 
-KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres"]
+KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
             uri = f"sqlite:///{tmp_path}/contract.sqlite"
             if request.param == "iceberg-postgres":
                 uri = held.enter_context(new_database(request.getfixturevalue("postgres")))
-            address = IcebergAddress({"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")})
+            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")}
+            if request.param == "iceberg-rest":
+                properties = held.enter_context(rest_catalog(tmp_path)).properties
+            address = IcebergAddress(properties)
             yield Bench(
                 lambda source: held.enter_context(closing(address.open(source))),
                 iceberg_rows(address),
@@ -387,6 +391,39 @@ def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
     assert (len(head), key, value) == (len(history.COLUMNS), 1, "a")
 
 
+def test_every_position_that_a_mirror_has_shown_has_its_snapshot(bench: Bench) -> None:
+    bench.copy([(1, "a")], at=100)
+    bench.copy([(1, "u")], at=100, of=relation(oid=OTHER, name=U))
+    bench.deliver(200, insert=[(2, "b")])
+    bench.deliver(200, of=relation(oid=OTHER, name=U))  # it had no change
+    bench.deliver(300, delete=[1])
+    assert bench.sink.snapshots_at(Lsn(99)) == {}
+    for at, there in {100: (100, [(1, "a")]), 250: (200, [(1, "a"), (2, "b")]), 300: (300, [(2, "b")])}.items():
+        found = bench.sink.snapshots_at(Lsn(at))
+        assert found.keys() == {OID, OTHER}
+        assert (found[OID].name, found[OID].position) == (T, Lsn(there[0]))
+        assert found[OTHER].position <= Lsn(at)
+        assert _read(bench, Lsn(at)) == there[1]
+
+
+def test_a_table_that_was_copied_again_is_found_as_it_was(bench: Bench) -> None:
+    bench.copy([(1, "a")], at=100)
+    bench.copy([(9, "again")], at=300)
+    assert bench.sink.snapshots_at(Lsn(300))[OID].position == Lsn(300)
+    assert bench.sink.snapshots_at(Lsn(200))[OID].position == Lsn(100)
+
+
+def _read(bench: Bench, at: Lsn) -> list[Row]:
+    """The table at a position, as DuckDB reads it with the sink's own reader."""
+    sink = bench.sink
+    # In an Iceberg lake a snapshot is a table's own: a reader of all tables goes by the position.
+    number = at.value if not bench.row_lineage else sink.snapshots_at(at)[OID].snapshot_id
+    reader = sink.reader(number)
+    with reader.connect() as con:
+        reader.attach(con, "older")
+        return sorted(con.execute("SELECT id, v FROM older.public.t").fetchall())
+
+
 def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -> None:
     """The whole path on Spark: a first copy, every kind of change, a new column, a truncation."""
     mirror.execute(
@@ -396,7 +433,7 @@ def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -
     )
     mirror.start(copy=False)
     sink: Sink[Any, Lsn] = bench.sink
-    mirror.m = replace(mirror.m, sink=sink)
+    mirror.m = replace(mirror.m, sink=sink, lake_id=sink.lake_id())
     assert mirror.settle()
     _assert_same(bench, mirror)
     mirror.execute(
@@ -470,7 +507,7 @@ def test_what_a_mirror_is_partitioned_by_cannot_be_dropped(bench: Bench) -> None
         return  # a lake without files
     with pytest.raises(CannotFollow, match="partitioned by column 'v', which is dropped"):
         bench.sink.plan().evolved(without, kinds_of(without))
-    with pytest.raises(TableError, match="no column 'v' is carried, which `partition_by` names"):
+    with pytest.raises(TableError, match="no column 'v' is mirrored, which `partition_by` names"):
         bench.sink.new_mirror(MirrorSpec(without, kinds_of(without), T, partition_by=BY))
 
 

@@ -23,7 +23,7 @@ __all__ = ["partition_problems"]
 def partition_problems(
     config: Config, env: Mapping[str, str], wishes: Mapping[str, list[TableWish]]
 ) -> Iterator[HeadwaterError]:
-    """What keeps tables from being partitioned as the config wants; a source that does not answer is told elsewhere."""
+    """Why tables cannot be partitioned as the config wants. A source that does not answer is reported elsewhere."""
     divided = {name for name, group in config.groups.items() if any(table.partition_by for table in group.tables)}
     if not divided:
         return
@@ -51,7 +51,7 @@ def _problems(connection: Connection, support: PartitionSupport, entry: Table, o
 
 
 def _kinds(relation: Relation, entry: Table) -> dict[str, LakeType]:
-    """The types of the columns that the lake's table gets; what cannot be a type is told elsewhere."""
+    """The types of the columns that the lake's table gets; what cannot be a type is reported elsewhere."""
     found = dict(history.COLUMNS) if entry.mode == "history" else {}
     for column in relation.columns:
         if column.name not in entry.exclude and (entry.columns is None or column.name in entry.columns):

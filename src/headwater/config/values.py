@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,9 +125,14 @@ def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]
     plain = {name: _text(value) for name, value in properties.items()}
     if plain.get("uri", "").startswith("sqlite:///"):
         plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
-    if "warehouse" in plain and "://" not in plain["warehouse"]:
+    if "warehouse" in plain and "://" not in plain["warehouse"] and not _is_rest(plain):
         plain["warehouse"] = str(_folder(info) / plain["warehouse"])
     return plain
+
+
+def _is_rest(properties: Mapping[str, str]) -> bool:
+    """A REST catalog has its own name for a warehouse, which need not be a path."""
+    return properties.get("type") == "rest" or properties.get("uri", "").startswith(("http://", "https://"))
 
 
 def _text(value: object) -> str:
@@ -154,7 +160,7 @@ def _partitions(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
-        raise ValueError("names no column (leave it out to carry them all)")
+        raise ValueError("names no column (leave it out to mirror them all)")
     twice = sorted(name for name in set(names) if names.count(name) > 1)
     if twice:
         raise ValueError(f"names column {twice[0]!r} twice")
@@ -194,7 +200,11 @@ def without_schema(url: str) -> str:
 def url_secrets(url: str) -> set[str]:
     """The passwords in a PostgreSQL URL: as libpq reads them, and as the URL spells them."""
     known = conninfo_to_dict(without_schema(url))
-    return {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""} - {""}
+    # A variable with both, `postgresql://${CREDENTIALS}@db/shop`, is read as a user with a colon in its name.
+    both = str(known.get("user", ""))
+    user = {both, both.partition(":")[2]} if ":" in both else set[str]()
+    passwords = {str(known.get("password", "")), str(known.get("sslpassword", "")), urlsplit(url).password or ""}
+    return (user | passwords) - {""}
 
 
 _String = WithJsonSchema({"type": "string"})

@@ -22,10 +22,12 @@ from headwater.ducklake.model import (
 )
 
 __all__ = [
+    "commits",
     "first_schema",
     "inlined_delete_counts",
     "live_files",
     "live_tables",
+    "names_at",
     "newest_snapshot",
     "next_column_id",
     "partitionings",
@@ -48,6 +50,27 @@ def newest_snapshot(tx: Transaction) -> Snapshot:
         " WHERE snapshot_id = (SELECT max(snapshot_id) FROM ducklake_snapshot)"
     )
     return Snapshot(*row)
+
+
+def commits(tx: Transaction) -> list[tuple[int, str | None]]:
+    """Every snapshot that the lake still has, the oldest first, with the extra info of its commit."""
+    return [
+        (id_, extra)
+        for id_, extra in tx.rows(
+            "SELECT s.snapshot_id, c.commit_extra_info FROM ducklake_snapshot s"
+            " LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = s.snapshot_id ORDER BY s.snapshot_id"
+        )
+    ]
+
+
+def names_at(tx: Transaction, snapshot: int) -> dict[int, TableName]:
+    """The names that tables had in a snapshot, by their ids."""
+    found = tx.rows(
+        "SELECT t.table_id, s.schema_name, t.table_name FROM ducklake_table t"
+        f" JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE {_AT.format('t.')} AND {_AT.format('s.')}",
+        *(snapshot,) * 4,
+    )
+    return {id_: TableName(schema, name) for id_, schema, name in found}
 
 
 def first_schema(tx: Transaction) -> str:

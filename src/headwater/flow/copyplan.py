@@ -43,7 +43,7 @@ def planned(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> CopyPla
         for row in waiting:
             try:
                 relation = described(connection, row.oid, object_name(m.group))
-                kinds = lake_types(relation.columns, row.options.types)
+                kinds = lake_types(relation.columns, row.options.types, calendar_only=m.sink.calendar_only)
                 history = row.options.mode == "history"
                 by = tuple(map(PartitionBy.parse, row.options.partition_by))
                 spec = MirrorSpec(relation, kinds, lands[row.oid], history, row.replaces, by)

@@ -34,6 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
 from headwater.files import S3
+from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
 __all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
@@ -64,6 +65,7 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
         file.parent.mkdir(parents=True, exist_ok=True)
     if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
         given["init_catalog_tables"] = "true" if create else "false"
+    given.setdefault("py-io-impl", f"{DurableFileIO.__module__}.{DurableFileIO.__name__}")
     where = shown(properties)
     with _translated(where, secrets):
         try:
@@ -115,17 +117,20 @@ class IcebergCatalog:
         return schemas, [TableName(schema, each[-1]) for schema, each in found]
 
     def load(self, name: TableName) -> Table | None:
+        """None if there is no such table, or if nothing is left of it but its name."""
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.load_table(_identifier(name))
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):
                 return None
 
     def stage(
         self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
     ) -> CreateTableTransaction:
-        """A table to be created: where it will be is known, and nobody sees it before `commit`."""
+        """A table to be created: its location is known, and no reader sees it before `create`."""
         self.make_namespace(name.schema)
+        if self.load(name) is None:
+            self.drop(name)  # there may be one whose metadata is gone
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.create_table_transaction(

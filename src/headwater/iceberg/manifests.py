@@ -62,11 +62,16 @@ class Manifests:
 
     table: Table
     schema: Schema
-    specs: Mapping[int, PartitionSpec]
     cache: ManifestCache
     snapshot_id: int
     prefix: str  # unique to the attempt to commit
+    new_spec: PartitionSpec | None = None  # that the table gets with the commit
     written: list[str] = field(default_factory=list)
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        new = self.new_spec
+        return self.table.metadata.specs() | ({new.spec_id: new} if new else {})
 
     def current(self) -> list[ManifestFile]:
         snapshot = self.table.metadata.current_snapshot()

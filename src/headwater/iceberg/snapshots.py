@@ -79,8 +79,7 @@ def next_snapshot(
     metadata = table.metadata
     parent = metadata.current_snapshot()
     prefix = str(uuid.uuid4())
-    specs = metadata.specs() | ({changes.new_spec.spec_id: changes.new_spec} if changes.new_spec else {})
-    to = Manifests(table, schema, specs, cache, metadata.new_snapshot_id(), prefix)
+    to = Manifests(table, schema, cache, metadata.new_snapshot_id(), prefix, changes.new_spec)
     order = metadata.default_sort_order_id
     rows = [_data_file(each, order) for each in changes.added if each.content == "rows"]
     deletes = [_data_file(each, order) for each in changes.added if each.content == "deletes"]
@@ -141,7 +140,7 @@ def _manifests(
     ], lost
 
 
-def _data_file(new: NewFile, order: int) -> DataFile:
+def _data_file(new: NewFile, order: int | None = None) -> DataFile:
     content = DataFileContent.DATA if new.content == "rows" else DataFileContent.POSITION_DELETES
     metrics = new.metrics
     file = DataFile.from_args(
@@ -170,11 +169,11 @@ def _summary(
     changes: FileChanges,
     properties: Mapping[str, str],
 ) -> Summary:
-    collector = SnapshotSummaryCollector()
+    collector, specs = SnapshotSummaryCollector(), to.specs
     for file in (*rows, *deletes):
-        collector.add_file(file, to.schema, to.specs[file.spec_id])
+        collector.add_file(file, to.schema, specs[file.spec_id])
     for file in lost:
-        collector.remove_file(file, to.schema, to.specs[file.spec_id])
+        collector.remove_file(file, to.schema, specs[file.spec_id])
     operation = _operation(rows, deletes, lost)
     parent = to.table.metadata.current_snapshot()
     counted: dict[str, Any] = {**collector.build(), **properties}

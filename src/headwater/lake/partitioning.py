@@ -89,8 +89,8 @@ class PartitionSupport:
                 message = f"{self.lake} has no partition transform {each.transform!r}, which `{each}` asks for"
                 yield PartitionProblem(message, f"write {_choice(self.types)}")
             elif each.column not in kinds:
-                hint = f"it carries: {', '.join(kinds)}"
-                yield PartitionProblem(f"no column {each.column!r} is carried, which `partition_by` names", hint)
+                hint = f"it has: {', '.join(kinds)}"
+                yield PartitionProblem(f"no column {each.column!r} is mirrored, which `partition_by` names", hint)
             elif kinds[each.column].logical not in self.types[each.transform]:
                 yield self._misfit(each, kinds[each.column])
         times = [each.column for each in wanted if each.transform in TIMES]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import duckdb
 
-from headwater.change import Position, Relation, TableName
+from headwater.change import NewestCommit, Position, Relation, TableName
 from headwater.errors import TableError
 from headwater.lake import history
 from headwater.lake.counts import Counts
@@ -32,6 +32,7 @@ __all__ = [
     "Reader",
     "Sink",
     "Standing",
+    "TableSnapshot",
     "Wanted",
 ]
 
@@ -75,6 +76,16 @@ class MirrorSpec:
             raise TableError(f"table {str(self.relation.table)!r}: {message}", hint=hint)
 
 
+@dataclass(frozen=True, slots=True)
+class TableSnapshot(Generic[P]):
+    """A mirror in a snapshot that the lake still has, the position that it shows, and what to type to read it."""
+
+    name: TableName
+    snapshot_id: int
+    position: P
+    read_by: Mapping[str, str]  # by the program that it is typed into
+
+
 class Standing(Protocol[P_co]):
     """A mirrored table as the lake has it now."""
 
@@ -110,7 +121,7 @@ class LakeNames(Protocol):
 
 
 class Attempt(Protocol):
-    """Work on the lake that nobody sees before its commit."""
+    """Work on the lake that readers do not see before its commit."""
 
     @property
     def target(self) -> Target[Any]: ...
@@ -169,8 +180,8 @@ class Plan(Protocol[P]):
         """
         ...
 
-    def begin(self, keys: Keys) -> Delivery[P]:
-        """Begin an attempt for these tables."""
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> Delivery[P]:
+        """Begin an attempt for these tables; the lake's snapshots name the newest transaction that they include."""
         ...
 
 
@@ -197,6 +208,11 @@ class Sink(Protocol[NewMirror, P]):
         """Under which name the lake keeps the positions of this group."""
         ...
 
+    @property
+    def calendar_only(self) -> bool:
+        """Whether its dates and times are those of calendar and clock alone: infinity and 24:00:00 do not fit."""
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...
@@ -205,8 +221,23 @@ class Sink(Protocol[NewMirror, P]):
         """What identifies the lake, wherever it is moved."""
         ...
 
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        """The mirrors, and the quarantine, with files that are gone, and such a file.
+
+        One file of each is looked for, or `every_file`.
+        """
+        ...
+
+    def drop_quarantine(self) -> None:
+        """Give up the quarantine with all it holds; it is created anew when it is needed."""
+        ...
+
     def reader(self, snapshot_id: int) -> Reader:
         """The lake at a snapshot that a plan or a commit has named; only the sink knows what the number means."""
+        ...
+
+    def snapshots_at(self, at: P) -> Mapping[int, TableSnapshot[P]]:
+        """The newest snapshot of each mirror at or below a position; nothing for one of which the lake has none."""
         ...
 
     def plan(self) -> Plan[P]: ...

@@ -80,7 +80,7 @@ def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
 
 
 def key_values(keys: pa.Array, types: Sequence[LakeType]) -> list[pa.Array | None]:
-    """The columns that `key_bytes` made these keys of; None for one whose values cannot be told from them."""
+    """The columns that `key_bytes` made these keys of; None for one whose values they do not determine."""
     _, offsets, data = keys.buffers()
     edges = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     content, at, columns = np.frombuffer(data or b"", np.uint8), edges[:-1], []
@@ -90,10 +90,10 @@ def key_values(keys: pa.Array, types: Sequence[LakeType]) -> list[pa.Array | Non
             alone = len(types) == 1
             sizes = np.diff(edges) if alone else _rows_at(content, at, 8).view(">i8")[:, 0].astype(np.int64)
             at = at if alone else at + 8
-            columns.append(_told_text(_pieces(content, at, sizes), kind))
+            columns.append(_text_values(_pieces(content, at, sizes), kind))
             at = at + sizes
         else:
-            columns.append(_told_fixed(_rows_at(content, at, width), kind))
+            columns.append(_fixed_values(_rows_at(content, at, width), kind))
             at = at + width
     return columns
 
@@ -117,13 +117,13 @@ def _pieces(content: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: np
     return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
 
 
-def _told_text(pieces: pa.Array, kind: LakeType) -> pa.Array | None:
+def _text_values(pieces: pa.Array, kind: LakeType) -> pa.Array | None:
     if kind.element is not None or kind.pg == "character":  # whose padding the key does not have
         return None
     return pieces.cast(kind.arrow)
 
 
-def _told_fixed(rows: npt.NDArray[np.uint8], kind: LakeType) -> pa.Array | None:
+def _fixed_values(rows: npt.NDArray[np.uint8], kind: LakeType) -> pa.Array | None:
     to = kind.arrow
     if pa.types.is_fixed_size_binary(to) or pa.types.is_decimal(to):
         return pa.Array.from_buffers(to, len(rows), [None, pa.py_buffer(rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.capture.run import prepare
 from headwater.capture.watch import first_look
@@ -13,6 +13,7 @@ from headwater.change import TableName
 from headwater.config import Config, Group, Table
 from headwater.errors import ConfigError, TableError
 from headwater.postgres.connect import Connection, connect, translated
+from headwater.sink.addresses import reserved_columns
 from headwater.source.checktable import TableWish
 from headwater.source.naming import object_name
 from headwater.source.publications import ALTERED, places
@@ -24,7 +25,7 @@ from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.state.transitions import Paused, Resumed
 from headwater.supervise.opening import open_log
 
-__all__ = ["make_ready", "wishes"]
+__all__ = ["another_mode", "make_ready", "wishes"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +50,12 @@ def make_ready(config: Config, state: State) -> None:
         with closing(connect(config.source)) as connection, translated(config.source):
             # First: OIDs mean nothing in another database.
             state.ensure_group(name, identify(connection).source_id, object_name(name), object_name(name))
-            found = list(_find(connection, state, name, group))
+            found = list(_find(connection, state, name, config))
             there = [each for each in found if each.there]
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
-            _refuse_another_mode(each)
+            if problem := another_mode(each.entry, each.row):
+                raise problem
             # Before the publication sends more: after a crash in between, this could not be seen any more.
             for reason in reasons.get(each.oid, ()):
                 logger.warning("table %s will be copied again: %s", each.name, reason)
@@ -80,14 +82,16 @@ def _enter(state: State, group: str, found: _Found) -> None:
 
 def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, list[TableWish]]:
     """What the config wants of each group's tables; `known` are the tables that the state has."""
-    return {name: _wishes(group, known.get(name, [])) for name, group in config.groups.items()}
+    return {name: _wishes(config, group, known.get(name, [])) for name, group in config.groups.items()}
 
 
-def _wishes(group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
+def _wishes(config: Config, group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
+    reserved = reserved_columns(type(config.lakes[group.lake]))
     mine = {entry.table: _known(entry, rows) for entry in group.tables}
     meant = {row.oid for row in mine.values() if row is not None}
     others = [row for row in rows if row.oid not in meant]
-    return [_wish(entry, mine[entry.table] or _called(entry, others), rows) for entry in group.tables]
+    wishes = (_wish(entry, mine[entry.table] or _called(entry, others), rows) for entry in group.tables)
+    return [replace(wish, reserved=reserved) for wish in wishes]
 
 
 def _wish(entry: Table, row: TableRow | None, rows: Sequence[TableRow]) -> TableWish:
@@ -112,11 +116,12 @@ def _lands(entry: Table, row: TableRow) -> bool:
     return row.options.followed_name if entry.renamed is None else row.lake == entry.target
 
 
-def _find(connection: Connection, state: State, name: str, group: Group) -> Iterator[_Found]:
+def _find(connection: Connection, state: State, name: str, config: Config) -> Iterator[_Found]:
     """The tables of the config; those that were dropped, or replaced under their names, are seen to."""
     rows = {row.oid: row for row in state.tables(name)}
-    marks = places(connection, object_name(name))
-    for entry, one in zip(group.tables, resolved(connection, _wishes(group, list(rows.values()))), strict=True):
+    marks, group = places(connection, object_name(name)), config.groups[name]
+    wanted = _wishes(config, group, list(rows.values()))
+    for entry, one in zip(group.tables, resolved(connection, wanted), strict=True):
         before = rows.get(one.before or 0)
         if one.fate == "missing":
             raise ConfigError(f"there is no table {str(entry.table)!r} in the source", hint="run `headwater check`")
@@ -173,14 +178,14 @@ def _reasons(connection: Connection, publication: str, found: _Found) -> Iterato
         yield f"the config asks for more of its columns: {', '.join(more)}"
 
 
-def _refuse_another_mode(found: _Found) -> None:
-    row = found.row
-    if row is not None and row.position is not None and row.options.mode != found.entry.mode:
-        raise ConfigError(
-            f"table {str(found.entry.table)!r} is mirrored with mode {row.options.mode!r}, the config now says"
-            f" {found.entry.mode!r}",
-            hint="take that back, or mirror it in another group with `as:` another name",
-        )
+def another_mode(entry: Table, row: TableRow | None) -> ConfigError | None:
+    """Why a table of the config cannot go on with the mirror that it has."""
+    if row is None or row.position is None or row.options.mode == entry.mode:
+        return None
+    return ConfigError(
+        f"table {str(entry.table)!r} is mirrored with mode {row.options.mode!r}, the config now says {entry.mode!r}",
+        hint=f"set `mode: {row.options.mode}` again, or mirror the table in another group under another name (`as:`)",
+    )
 
 
 def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:

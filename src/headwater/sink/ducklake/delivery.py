@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
@@ -64,11 +64,12 @@ class DuckLakePlan:
         evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
         return replace(self, evolutions=evolutions), fields != standing.table.columns
 
-    def begin(self, keys: Keys) -> DuckLakeDelivery:
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> DuckLakeDelivery:
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = landing(self.quarantine, quarantine.KNOWN_BY)
         attempt = self.lake.begin(self.source) if keys else ""  # nothing is written without a table
-        return DuckLakeDelivery(self, keys, DuckLakeTarget(landings, kept, self.base.id + 1, self.source, attempt))
+        target = DuckLakeTarget(landings, kept, self.base.id + 1, self.source, attempt)
+        return DuckLakeDelivery(self, keys, target, newest)
 
     def fields(self, oid: int) -> tuple[Field, ...]:
         return self.evolutions[oid].fields if oid in self.evolutions else self.standings[oid].table.columns
@@ -91,6 +92,7 @@ class DuckLakeDelivery:
     plan: DuckLakePlan
     keys: Keys
     target: DuckLakeTarget
+    newest: NewestCommit | None
 
     def places(self, wanted: Wanted) -> list[DuckLakePlace]:
         plan = self.plan
@@ -138,7 +140,7 @@ class DuckLakeDelivery:
             alterations=self._alterations(upto, names),
             attempt=self.target.attempt or None,
         )
-        return Landed(land(plan.lake, commit), counts)
+        return Landed(land(plan.lake, commit, self.newest), counts)
 
     def discard(self, reports: Reports) -> None:
         for to, notes in reports.items():

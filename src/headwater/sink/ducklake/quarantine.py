@@ -28,7 +28,7 @@ def new_quarantine(lake: Lake) -> NewTable | None:
 
 
 def quarantine_table(lake: Lake, source: str) -> LakeTable:
-    """The quarantine; created anew if another client dropped it."""
+    """The quarantine; created again if another client dropped it."""
     table = lake.table(quarantine.NAME)
     if table is None:
         new = new_quarantine(lake)

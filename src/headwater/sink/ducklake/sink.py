@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
 from headwater.ducklake.partitions import SUPPORT, partition_keys
 from headwater.lake.names import Names
-from headwater.lake.sink import MirrorSpec
+from headwater.lake.sink import MirrorSpec, TableSnapshot
 from headwater.sink.ducklake.columns import fields_of
 from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
 from headwater.sink.ducklake.delivery import DuckLakePlan
+from headwater.sink.ducklake.lost import drop_quarantine, lost
+from headwater.sink.ducklake.moments import snapshots_at
 from headwater.sink.ducklake.quarantine import AUTHOR, new_quarantine, quarantine_table
 from headwater.sink.ducklake.reader import DuckLakeReader
 from headwater.sink.ducklake.standing import DuckLakeStanding, standings
@@ -28,6 +30,8 @@ class DuckLakeSink:
     Exactly once: a commit names the position it starts from, and lands only if the lake stands there.
     """
 
+    calendar_only = False
+
     def __init__(self, lake: Lake, source: str, *, prepared: bool = True) -> None:
         self._lake = lake
         self.source = source
@@ -39,8 +43,17 @@ class DuckLakeSink:
     def lake_id(self) -> str:
         return self._lake.id()
 
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        return lost(self._lake, self.source, every_file=every_file) if self._prepared else {}
+
+    def drop_quarantine(self) -> None:
+        drop_quarantine(self._lake, self.source)
+
     def reader(self, snapshot_id: int) -> DuckLakeReader:
         return DuckLakeReader(self._lake.url, self._lake.s3, snapshot_id)
+
+    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+        return snapshots_at(self._lake, self.source, self.standings(), at)
 
     def plan(self) -> DuckLakePlan:
         # The snapshot is read first, so that what others change after it is noticed at the commit.

@@ -138,7 +138,7 @@ class DuckLakeTarget:
                     where = TableFolder(files, landing.path, self.attempt, below)
                     file = write_data_file(where, part, landing.fields, with_row_ids=replacing)
                     done.append(Wrote(replace(file, partition=partition)))
-        except Exception:  # nobody gets to know of those before it
+        except Exception:  # the driver never learns of the files before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
             raise

@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField, PrimitiveType
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
@@ -57,13 +57,14 @@ class IcebergPlan:
         evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
-    def begin(self, keys: Keys) -> IcebergDelivery:
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
         locations = [each.location for each in (*landings.values(), own)]
         attempt = self.lake.attempts.begin(locations) if keys else ""  # nothing is written without a table
-        return IcebergDelivery(self, keys, IcebergTarget(landings, own, self.lake.source, attempt, self.lake.s3))
+        target = IcebergTarget(landings, own, self.lake.source, attempt, self.lake.s3)
+        return IcebergDelivery(self, keys, target, newest)
 
     def schema(self, oid: int) -> Schema:
         return self.evolutions[oid].schema if oid in self.evolutions else self.standings[oid].table.schema()
@@ -86,6 +87,7 @@ class IcebergDelivery:
     plan: IcebergPlan
     keys: Keys
     target: IcebergTarget
+    newest: NewestCommit | None
 
     def places(self, wanted: Wanted) -> list[IcebergPlace]:
         return [
@@ -157,7 +159,7 @@ class IcebergDelivery:
         mirrored = found.mirrored if found else standing.mirrored
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
-        said = summary(lake.source, lsn, standing.counts + got)
+        said = summary(lake.source, lsn, standing.counts + got, self.newest)
         commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)

@@ -10,15 +10,15 @@ from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
-from headwater.lake.names import Names
-from headwater.lake.sink import MirrorSpec
+from headwater.lake.sink import MirrorSpec, TableSnapshot
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.lake import IcebergLake
-from headwater.sink.iceberg.naming import rename_mirrors
+from headwater.sink.iceberg.lost import drop_quarantine, lost
+from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
-from headwater.sink.iceberg.reader import IcebergReader, ReadTable
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable, read_by
 from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
@@ -30,6 +30,8 @@ class IcebergSink:
 
     Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot.
     """
+
+    calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
 
     def __init__(self, catalog: IcebergCatalog, source: str) -> None:
         self._catalog = catalog
@@ -45,18 +47,33 @@ class IcebergSink:
     def lake_id(self) -> str:
         return self._lake.id()
 
+    def lost(self, *, every_file: bool = False) -> Mapping[TableName, str]:
+        return lost(self._lake, every_file=every_file) if self._lake.id() else {}
+
+    def drop_quarantine(self) -> None:
+        drop_quarantine(self._lake)
+
     def reader(self, snapshot_id: int) -> IcebergReader:
         lake, at = self._lake, Lsn(snapshot_id)
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
-            snapshot = snapshot_at(each.table, self.source, at)
-            if snapshot is not None:
-                tables[each.name] = ReadTable(each.table.metadata_location, snapshot.snapshot_id)
+            if (found := snapshot_at(each.table, self.source, at)) is not None:
+                tables[each.name] = ReadTable(each.table.metadata_location, found[0].snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
         tables[quarantine.NAME] = ReadTable(kept.metadata_location, current.snapshot_id if current else None)
         return IcebergReader(tables, lake.s3)
+
+    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+        self._lake.forget()
+        found = {}
+        for oid, each in self.standings().items():
+            if (there := snapshot_at(each.table, self.source, at)) is not None:
+                snapshot, position = there
+                lines = read_by(each.name, ReadTable(each.table.metadata_location, snapshot.snapshot_id))
+                found[oid] = TableSnapshot(each.name, snapshot.snapshot_id, position, lines)
+        return found
 
     def plan(self) -> IcebergPlan:
         if not self._lake.loaded:
@@ -82,11 +99,9 @@ class IcebergSink:
         target = IcebergTarget(landings, own, self.source, attempt, self._lake.s3)
         return IcebergCopy(self._lake, ready, names, target)
 
-    def names(self, given_up: Iterable[int]) -> Names:
+    def names(self, given_up: Iterable[int]) -> IcebergNames:
         here = self.standings()
-        free = {here[oid].name for oid in given_up if oid in here}
-        schemas, tables = self._catalog.names()
-        return Names(schemas, (name for name in tables if name not in free))
+        return IcebergNames(self._catalog, {here[oid].name for oid in given_up if oid in here})
 
     def rename(self, names: Mapping[int, TableName]) -> None:
         rename_mirrors(self._lake, names)

@@ -9,16 +9,27 @@ from dataclasses import asdict, dataclass
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import TableError
 from headwater.iceberg.partitions import not_computable
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
-__all__ = ["POSITION", "IcebergStanding", "own_position", "ownership", "snapshot_at", "standing_of", "summary"]
+__all__ = [
+    "COMMIT_LSN",
+    "COMMIT_TS",
+    "POSITION",
+    "IcebergStanding",
+    "own_position",
+    "ownership",
+    "snapshot_at",
+    "standing_of",
+    "summary",
+]
 
 SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
+COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"  # too, of a delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +69,10 @@ def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str
     return {SOURCE: source, OID: str(oid), COLUMNS: str(mirrored)}
 
 
-def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
+def summary(source: str, position: Lsn, counts: Counts, newest: NewestCommit | None = None) -> dict[str, str]:
     """What the summary of a snapshot of ours says."""
-    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
+    commit = {COMMIT_LSN: str(newest.lsn), COMMIT_TS: newest.ts.isoformat()} if newest else {}
+    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts)), **commit}
 
 
 def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
@@ -84,14 +96,15 @@ def own_position(table: Table, source: str) -> Lsn:
     return _position(newest) if newest else Lsn(0)
 
 
-def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
+def snapshot_at(table: Table, source: str, at: Lsn) -> tuple[Snapshot, Lsn] | None:
     """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
     found: Snapshot | None = None
     for snapshot in _ancestry(table):
         found = found or snapshot
         if _is_ours(snapshot, source):
-            if _position(snapshot) <= at:
-                return found
+            position = _position(snapshot)
+            if position <= at:
+                return found, position
             found = None
     return None
 

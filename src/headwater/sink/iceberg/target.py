@@ -138,7 +138,7 @@ class IcebergTarget:
                 for partition, at, part in _divided(table, landing):
                     file = write_data_file(where, part, landing.schema, landing.spec.spec_id, partition)
                     done.append(Wrote(file, int(np.count_nonzero(replacing[at]))))
-        except Exception:  # nobody gets to know of those before it
+        except Exception:  # no report will name those before it
             for each in done:
                 where.files.delete_file(inside(each.file.path))
             raise

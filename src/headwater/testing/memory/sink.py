@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Keys, Kinds, Landed, MirrorSpec, Wanted
+from headwater.lake.sink import Keys, Kinds, Landed, MirrorSpec, TableSnapshot, Wanted
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
 from headwater.testing.memory.lake import (
@@ -51,6 +51,7 @@ class MemorySink:
 
     lake: MemoryLake
     source: str
+    calendar_only: bool = False
 
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.lake.contents.standing(self.source)
@@ -58,10 +59,23 @@ class MemorySink:
     def lake_id(self) -> str:
         return str(id(self.lake))
 
+    def lost(self, **_: bool) -> Mapping[TableName, str]:
+        return {}  # it has no files
+
+    def drop_quarantine(self) -> None:
+        self.lake.commit(_without_quarantine)
+
     def reader(self, snapshot_id: int) -> MemoryReader:
-        contents = self.lake.contents
-        assert contents.id == snapshot_id, "older snapshots are not kept"
+        contents = self.lake.snapshots[snapshot_id]
         return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
+
+    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+        found = {}
+        for contents in self.lake.snapshots:
+            for oid, each in contents.standing(self.source).items():
+                if each.position <= at:
+                    found[oid] = TableSnapshot(each.name, contents.id, each.position, {})
+        return {oid: each for oid, each in found.items() if oid in self.standings()}
 
     def plan(self) -> _MemoryPlan:
         if self.lake.contents.named(quarantine.NAME) is None:
@@ -115,7 +129,7 @@ class _MemoryPlan:
         plan = replace(self, evolutions={**self.evolutions, relation.oid: (table, mirrored)})
         return plan, table.columns != standing.table.columns
 
-    def begin(self, keys: Keys) -> _Delivery:
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> _Delivery:  # noqa: ARG002
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
         return _Delivery(self, target)
@@ -251,6 +265,10 @@ def _with_quarantine(now: MemoryContents) -> MemoryContents:
         return now
     table = MemoryTable(now.next_id, quarantine.NAME, _QUARANTINE, next_column_id=len(_QUARANTINE) + 1)
     return replace(now, tables={**now.tables, table.id: table}, next_id=now.next_id + 1)
+
+
+def _without_quarantine(now: MemoryContents) -> MemoryContents:
+    return replace(now, tables={id_: each for id_, each in now.tables.items() if each.name != quarantine.NAME})
 
 
 def _quarantine(now: MemoryContents) -> MemoryTable:
