@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import TableError
+from headwater.iceberg.partitions import not_computable
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
@@ -53,6 +54,12 @@ class IcebergStanding:
             raise TableError(
                 f"another client has made {self.name} a table of format {version}, and Headwater writes format 2",
                 hint="drop the table in the lake: `headwater run --recopy` copies it again",
+            )
+
+        if (name := not_computable(self.table.spec(), self.table.schema())) is not None:
+            raise TableError(
+                f"another client has partitioned {self.name} by {name!r}, which Headwater does not write",
+                hint=f"run `ALTER TABLE {self.name} DROP PARTITION FIELD {name}` with that client",
             )
 
     def same_key(self, relation: Relation) -> bool:
