@@ -32,6 +32,8 @@ TABLES = {
     " w text[], x bytea, u uuid, j jsonb, r real, d date, p numeric[])",
     "ledger": "CREATE TABLE ledger (id int PRIMARY KEY, v text, n numeric(12,3), at timestamptz)",
     "nested": "CREATE TABLE nested (id int PRIMARY KEY, v text, f feel, p nest, l nest[], r feels)",
+    "heirs": "CREATE TABLE elders (id int, v text, n int, note text);"
+    " CREATE TABLE heirs (PRIMARY KEY (id)) INHERITS (elders)",
     "parts": "CREATE TABLE parts (id int, v text, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
 }
 NAME_ENDS = ("", "_a", "_b")  # which names they may get
@@ -73,7 +75,7 @@ class Column:
     number: int
     required: bool
     key: bool
-    computed: bool  # a generated column, or an identity: nobody writes to it
+    computed: bool  # a generated column, or an identity: no statement writes to it
 
     @property
     def quoted(self) -> str:
@@ -89,12 +91,17 @@ class Shape:
     columns: tuple[Column, ...]
 
     @property
+    def altered(self) -> str:
+        """Which table's columns are altered: of one that inherits them, those of its parent."""
+        return "elders" if self.sort == "heirs" else self.name
+
+    @property
     def first(self) -> Column:
         return self.columns[0]
 
     @property
     def free(self) -> list[Column]:
-        """Columns that nobody needs."""
+        """Columns that may go."""
         kept = 2 if self.sort == "keyed" else 1  # `alt` may become the key
         return [each for each in self.columns if each.number > kept and not each.key and not each.computed]
 
@@ -131,6 +138,7 @@ class Carried:
                 self._partition,
                 self._label,
                 self._compute,
+                self._recompute,
                 self._rewrite,
                 self._reuse,
                 self._renest,
@@ -284,7 +292,7 @@ class Carried:
         self._do(f"DELETE FROM {shape.name} WHERE {self._some(shape)}")
 
     def _move(self, shape: Shape) -> None:
-        """Another key, under which nobody is; of a partitioned table, perhaps in another partition."""
+        """Another key, which no row has; of a partitioned table, perhaps in another partition."""
         first, (a, b) = shape.first.quoted, self.chance.sample(range(KEYS), 2)
         free = f"NOT EXISTS (SELECT FROM {shape.name} WHERE {first} = {b})"
         self._do(f"UPDATE {shape.name} SET {first} = {b} WHERE {first} = {a} AND {free}")
@@ -327,17 +335,31 @@ class Carried:
         default = self.chance.choice(("", "", f" DEFAULT {literal(self.chance, kind)}"))
         if kind == "double precision" and self.chance.random() < 0.3:
             default = " DEFAULT random()"  # another one for each row there is
-        self._do(f"ALTER TABLE {shape.name} ADD {self._new_name(shape)} {kind}{default}")
+        self._do(f"ALTER TABLE {shape.altered} ADD {self._new_name(shape)} {kind}{default}")
 
     def _compute(self, shape: Shape) -> None:
         """A column whose values each row that is there gets by itself."""
         if len(shape.columns) > 14:
             return
-        kinds = [f"integer GENERATED ALWAYS AS ({shape.first.quoted}::integer * 2) STORED"]
-        if self.connection.info.server_version < 180000:  # which does not send them
-            kinds = []
-        kinds += ["serial", "integer GENERATED ALWAYS AS IDENTITY"]
-        self._do(f"ALTER TABLE {shape.name} ADD {self._new_name(shape)} {self.chance.choice(kinds)}")
+        kinds = [
+            f"integer GENERATED ALWAYS AS ({shape.first.quoted}::integer * 2) STORED",
+            "serial",
+            "integer GENERATED ALWAYS AS IDENTITY",
+        ]
+        self._do(f"ALTER TABLE {shape.altered} ADD {self._new_name(shape)} {self.chance.choice(kinds)}")
+
+    def _recompute(self, shape: Shape) -> None:
+        """A generated column gets another expression, or none any more: it keeps its values then."""
+        may = self._ask(
+            f"SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = {self._oids[shape.sort]}"
+            " AND attgenerated = 's' AND NOT attisdropped ORDER BY attnum"
+        )
+        if may:
+            acts = ["DROP EXPRESSION"]
+            if self.connection.info.server_version >= 170000:
+                acts.append(f"SET EXPRESSION AS ({shape.first.quoted}::integer * {self.chance.randrange(9)})")
+            ((name,), act) = self.chance.choice(may), self.chance.choice(acts)
+            self._do(f"ALTER TABLE {shape.altered} ALTER {name} {act}")
 
     def _rewrite(self, shape: Shape) -> None:
         """Other values of the same type, by a command that sends none of them."""
@@ -345,7 +367,7 @@ class Carried:
         if may:
             column = self.chance.choice(may)
             self._do(
-                f"ALTER TABLE {shape.name} ALTER {column.quoted} TYPE {column.type}"
+                f"ALTER TABLE {shape.altered} ALTER {column.quoted} TYPE {column.type}"
                 f" USING {REWRITTEN[column.type].format(column.quoted)}"
             )
 
@@ -353,16 +375,16 @@ class Carried:
         """A name that goes from one column to another, with rows between."""
         if len(shape.columns) > 12:
             return
-        name, table = self._new_name(shape), shape.name
+        name, table = self._new_name(shape), shape.altered
         self._do(f"ALTER TABLE {table} ADD {name} int")
-        self._do(f"UPDATE {table} SET {name} = 1 WHERE {self._some(shape)}")
+        self._do(f"UPDATE {shape.name} SET {name} = 1 WHERE {self._some(shape)}")
         if self.chance.random() < 0.5:
             self._do(f"ALTER TABLE {table} DROP {name}")
         else:
             self._do(f"ALTER TABLE {table} RENAME {name} TO {name}_old")
         self._do(f"ALTER TABLE {table} ADD {name} int DEFAULT {self.chance.randrange(9)}")
         if self.chance.random() < 0.5:
-            self._do(f"UPDATE {table} SET {name} = 2 WHERE {self._some(shape)}")
+            self._do(f"UPDATE {shape.name} SET {name} = 2 WHERE {self._some(shape)}")
 
     def _renest(self, shape: Shape) -> None:
         """A change one level below the types of a table's columns."""
@@ -371,23 +393,30 @@ class Carried:
         if self.chance.random() < 0.5:
             ((label,),) = self._ask("SELECT enum_first(NULL::feel)::text")
             self._do(f"ALTER TYPE feel RENAME VALUE '{label}' TO 'label {self.chance.randrange(10**6)}'")
-        else:
-            self._do(f"ALTER TYPE nest ADD ATTRIBUTE a{self.chance.randrange(10**6)} int")
+            return
+        added = f"ADD ATTRIBUTE a{self.chance.randrange(10**6)} int"
+        ((last, number),) = self._ask(
+            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = 'nest'::regclass AND NOT attisdropped"
+            " ORDER BY attnum DESC LIMIT 1"
+        )
+        # In one command the same types as before, and yet another attribute.
+        replaces = int(str(number)) > 2 and self.chance.random() < 0.5
+        self._do(f"ALTER TYPE nest {f'DROP ATTRIBUTE {last}, ' if replaces else ''}{added}")
 
     def _drop(self, shape: Shape) -> None:
         may = [each for each in shape.free if not each.type.startswith(("numeric", "timestamp", "integer[]"))]
         if len(may) > 1:
-            self._do(f"ALTER TABLE {shape.name} DROP {self.chance.choice(may).quoted}")
+            self._do(f"ALTER TABLE {shape.altered} DROP {self.chance.choice(may).quoted}")
 
     def _rename(self, shape: Shape) -> None:
         old = self.chance.choice(shape.columns).quoted
-        self._do(f"ALTER TABLE {shape.name} RENAME {old} TO {self._new_name(shape)}")
+        self._do(f"ALTER TABLE {shape.altered} RENAME {old} TO {self._new_name(shape)}")
 
     def _widen(self, shape: Shape) -> None:
         may = [each for each in shape.columns if each.type in WIDER and not (shape.sort == "parts" and each.key)]
         if may:
             column = self.chance.choice(may)
-            self._do(f"ALTER TABLE {shape.name} ALTER {column.quoted} TYPE {WIDER[column.type]}")
+            self._do(f"ALTER TABLE {shape.altered} ALTER {column.quoted} TYPE {WIDER[column.type]}")
 
     def _retype(self, shape: Shape) -> None:
         """To text and back, or narrower, which the lake cannot follow."""
@@ -397,7 +426,7 @@ class Carried:
         kind = {"text": "bytea", "bigint": "integer", "date": "timestamp without time zone"}.get(column.type, "text")
         using = f"convert_to({column.quoted}, 'UTF8')" if kind == "bytea" else f"{column.quoted}::{kind}"
         self._do(
-            f"ALTER TABLE {shape.name} ALTER {column.quoted} DROP DEFAULT,"
+            f"ALTER TABLE {shape.altered} ALTER {column.quoted} DROP DEFAULT,"
             f" ALTER {column.quoted} TYPE {kind} USING {using}"
         )
 
@@ -428,7 +457,7 @@ class Carried:
                 f"UPDATE {shape.name} SET {column.quoted} = {literal(self.chance, column.type)}"
                 f" WHERE {column.quoted} IS NULL"
             )
-        self._do(f"ALTER TABLE {shape.name} ALTER {column.quoted} {act} NOT NULL")
+        self._do(f"ALTER TABLE {shape.altered} ALTER {column.quoted} {act} NOT NULL")
 
     def _label(self, shape: Shape) -> None:
         """One more label for the enum of a column."""

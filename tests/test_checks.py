@@ -225,6 +225,16 @@ def test_generated_columns_that_are_not_mirrored_are_a_warning(place: Place, cap
     assert caplog.text == ""
 
 
+def test_another_mode_of_a_mirrored_table_is_refused(place: Place) -> None:
+    place.start()
+    assert place.problems("{table: app.orders, mode: history}") == []  # nothing has been copied yet
+    place.run("UPDATE headwater.tables SET position = '0/1'")
+    (refused,) = check(place.config("{table: app.orders, mode: history}"), {})
+    assert refused.exit_code == 2
+    assert refused.message == "table 'app.orders' is mirrored with mode 'mirror', the config now says 'history'"
+    assert refused.hint.startswith("set `mode: mirror` again, or ")
+
+
 def test_a_state_of_a_newer_version_is_refused(place: Place) -> None:
     place.start()
     place.run("INSERT INTO headwater.migrations (version) VALUES (1000)")
@@ -259,7 +269,7 @@ def test_a_lake_that_was_moved_is_the_same_and_one_that_was_replaced_is_not(plac
     assert gone.exit_code == 4
     assert "lake 'main' of group 'g' is not the one it was" in gone.message
     assert "and now there is no lake" in gone.message
-    assert "restore it; or give it up: `headwater run --recopy` copies all its tables anew" in gone.hint
+    assert "restore it; or give it up: `headwater run --recopy` copies all its tables again" in gone.hint
     assert check(place.config(), {}, recopy=True) == []
     open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")).close()
     assert "and now there is another lake (id " in place.problems()[0]
@@ -368,3 +378,29 @@ def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> No
     found = "\n".join(each.message for each in check(Config.load(file, {}), {}))
     assert "cannot reach database 'state'" in found
     assert "'app.nothing'" in found
+
+
+def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can(place: Place) -> None:
+    place.run("ALTER TABLE app.orders ADD created timestamptz, ADD name text, ADD ratio float8, ADD hidden date")
+    by = "'day(created)', 'bucket(4, id)', name, 'truncate(3, name)', 'day(name)', ratio, gone, 'year(hidden)'"
+    entry = f"{{table: app.orders, exclude: [hidden], partition_by: [{by}]}}"
+    found = {each.message: each.hint for each in check(place.config(entry), {})}
+    assert found == {
+        "table 'app.orders': DuckLake has no partition transform 'truncate', which `truncate(3, name)` asks for": (
+            "write a column's name, year(c), month(c), day(c), hour(c) or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `day(name)`: 'name' is of type string": (
+            "it takes a column's name or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `ratio`: 'ratio' is of type float64": (
+            "partition by another column"
+        ),
+        "table 'app.orders': no column 'gone' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+        "table 'app.orders': no column 'hidden' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+    }
+    assert place.problems("{table: app.orders, partition_by: ['year(created)', 'month(created)', name]}") == []
+    assert place.problems("{table: app.orders, mode: history, partition_by: ['day(_commit_ts)']}") == []

@@ -216,3 +216,15 @@ def test_the_right_password_opens_and_a_wrong_one_is_not_printed(
         assert_silent(wrong)
 
     tried()
+
+
+def test_a_variable_with_user_and_password_does_not_make_the_password_visible(
+    folder: Path, guarded: EmbeddedPostgres
+) -> None:
+    text = (
+        f"source: postgresql://${{PW}}@{guarded.url().split('@')[1]}\nlog: ./log\n"
+        "lakes: {main: {ducklake: 'sqlite:///lake.sqlite', data_path: ./lake}}\ngroups: {shop: {tables: [a]}}\n"
+    )
+    reported = said(folder, text, f"app:{MARKS[0]}/{MARKS[1]}", "check")
+    assert 'role "***" does not exist' in reported
+    assert_silent(reported)

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- made by tools.typetable -->", "<!-- end -->"
 
 
 class _Row(NamedTuple):
-    """Types that are carried alike: their names, the OID of one of them, and notes."""
+    """Types that are mirrored in the same way: their names, the OID of one of them, and notes."""
 
     spelled: str
     oid: int
@@ -32,7 +32,7 @@ def _typmod(precision: int, scale: int) -> int:
 
 
 _TEXT = "PostgreSQL's text"
-_INFINITY = "±infinity as DuckDB's own, on Iceberg to quarantine"
+_INFINITY = "±infinity as in DuckDB, on Iceberg to quarantine"
 _NUMBER_EDGES = "NaN, ±Infinity and -0.0 as they are"
 _ROWS = (
     _Row("boolean", 16, ""),
@@ -44,17 +44,19 @@ _ROWS = (
     _Row("real", 700, _NUMBER_EDGES),
     _Row("double precision", 701, _NUMBER_EDGES),
     _Row("numeric(12,2)", 1700, "any precision up to 38; NaN to quarantine", _typmod(12, 2)),
-    _Row("numeric(5,-2)", 1700, "a negative scale: as whole numbers of so many digits more", _typmod(5, -2)),
-    _Row("numeric(2,4)", 1700, "a scale above the precision: as many digits as the scale", _typmod(2, 4)),
+    _Row("numeric(5,-2)", 1700, "a negative scale: whole numbers with that many more digits", _typmod(5, -2)),
+    _Row("numeric(2,4)", 1700, "a scale above the precision: as many digits as the scale says", _typmod(2, 4)),
     _Row(
         "numeric",
         1700,
-        "without limits: 20 digits before the point, 18 behind; a value with more of either, NaN and ±Infinity to"
-        " quarantine, never rounded; zeros at the end (1.50, 1.5) are not told apart",
+        "without limits: 20 digits before the point, 18 after it; a value with more of either, NaN and ±Infinity to"
+        " quarantine, never rounded; trailing zeros are not kept (1.50 equals 1.5)",
     ),
-    _Row("numeric(40,2)", 1700, f"a precision above 38: {_TEXT}, NaN too", _typmod(40, 2)),
-    _Row('text, varchar, name, "char"', 25, "any Unicode, the empty string, blanks at the end"),
-    _Row("xml", 142, f"{_TEXT}; tried only on servers built with libxml, as the one that comes with Headwater is not"),
+    _Row("numeric(40,2)", 1700, f"a precision above 38: {_TEXT}, also NaN", _typmod(40, 2)),
+    _Row('text, varchar, name, "char"', 25, "any Unicode, the empty string, trailing blanks"),
+    _Row(
+        "xml", 142, f"{_TEXT}; tried only on servers built with libxml, which the one that comes with Headwater is not"
+    ),
     _Row("character(n)", 1042, "the padding blanks are kept"),
     _Row("json, jsonb", 114, "PostgreSQL's text: json with its blanks, repeated keys and numbers of any size"),
     _Row("bytea", 17, "any bytes"),
@@ -66,10 +68,10 @@ _ROWS = (
         1114,
         f"from 4714 BC; {_INFINITY}; moments after 294247-01-10 04:00:54.775806 to quarantine",
     ),
-    _Row("timestamptz", 1184, "the moment, in UTC, whatever zone it was written in; edges as timestamp"),
+    _Row("timestamptz", 1184, "the moment, in UTC, whatever zone it was written in; edges as for timestamp"),
     _Row("timetz", 1266, f"{_TEXT}, `12:00:00+05:30`: Parquet's time loses the zone"),
-    _Row("interval", 1186, f"{_TEXT}, `1 year 2 mons 3 days 04:05:06.7`: Parquet's interval ends at milliseconds"),
-    _Row("money", 790, f"{_TEXT}, `$1,000.00`: what it means hangs on the database's lc_monetary"),
+    _Row("interval", 1186, f"{_TEXT}, `1 year 2 mons 3 days 04:05:06.7`: Parquet's interval has no microseconds"),
+    _Row("money", 790, f"{_TEXT}, `$1,000.00`: its meaning depends on the database's lc_monetary"),
     _Row("bit, varbit", 1560, f"{_TEXT}, `101`"),
     _Row("inet, cidr, macaddr, macaddr8", 869, f"{_TEXT}; a netmask only where PostgreSQL prints one"),
     _Row("point, line, lseg, box, path, polygon, circle", 600, f"{_TEXT}, `(1.5,-2)`"),
@@ -77,7 +79,8 @@ _ROWS = (
         "int4range, int8range, numrange, daterange, tsrange, tstzrange,"
         " int4multirange, int8multirange, nummultirange, datemultirange, tsmultirange, tstzmultirange",
         3904,
-        f"{_TEXT}, `[1,5)`, `empty`: a pair of bounds cannot tell open from closed, nor empty; moments in UTC",
+        f"{_TEXT}, `[1,5)`, `empty`: a pair of bounds does not show whether they are open or closed, or that the range"
+        " is empty; moments in UTC",
     ),
     _Row("tsvector, tsquery, jsonpath", 3614, _TEXT),
     _Row("pg_lsn, tid, pg_snapshot, txid_snapshot, refcursor, aclitem", 3220, _TEXT),
@@ -91,19 +94,19 @@ _ROWS = (
         "int2vector, oidvector, gtsvector, pg_node_tree, pg_ndistinct, pg_dependencies, pg_mcv_list,"
         " pg_brin_bloom_summary, pg_brin_minmax_multi_summary",
         22,
-        f"{_TEXT}; these belong to the system's own tables",
+        f"{_TEXT}; types of the system catalogs",
     ),
-    _Row("an enum", 16384, "the label; one added later needs no change in the lake"),
+    _Row("an enum", 16384, "the label; a label that is added later changes nothing in the lake"),
     _Row("a composite type", 16384, f'{_TEXT}, `(1,"a b")`'),
-    _Row("a range type of one's own", 16384, _TEXT),
-    _Row("a type of an extension", 16384, f"{_TEXT}: citext, hstore, ltree, vector and any other"),
-    _Row("a domain", 23, "as the type under it, however many domains lie between; here: over integer"),
+    _Row("a user-defined range type", 16384, _TEXT),
+    _Row("a type of an extension", 16384, f"{_TEXT}: citext, hstore, ltree, vector or any other"),
+    _Row("a domain", 23, "as the type under it, also through several domains; here: over integer"),
     _Row(
         "an array, integer[]",
         23,
-        "a list, of what the element's type becomes, NULL elements and {} too; an array of other dimensions than its"
-        " column declares, or whose bounds begin elsewhere than at 1, or with an element that does not fit: the whole"
-        " array to quarantine",
+        "a list of what the element's type becomes, also with NULL elements, or empty; an array with other dimensions"
+        " than its column declares, with bounds that do not begin at 1, or with an element that does not fit goes to"
+        " quarantine as a whole",
         dims=1,
     ),
     _Row("more dimensions, numeric(12,2)[][]", 1700, "lists in lists", _typmod(12, 2), 2),

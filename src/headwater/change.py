@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, Self
 
-__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Position", "Relation", "ReplicaIdentity", "TableName"]
+__all__ = [
+    "BaseType",
+    "Column",
+    "Committed",
+    "Facts",
+    "Lsn",
+    "NewestCommit",
+    "Position",
+    "Relation",
+    "ReplicaIdentity",
+    "TableName",
+]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -82,6 +93,13 @@ class Committed(NamedTuple):
     xid: int
 
 
+class NewestCommit(NamedTuple):
+    """The newest of several transactions: where it committed, and the latest time at which one of them did."""
+
+    lsn: Lsn
+    ts: datetime
+
+
 class BaseType(NamedTuple):
     """The type underneath a column's type: that of a domain, or of an array's elements."""
 
@@ -117,6 +135,7 @@ class Facts:
     )  # filenodes; of a partitioned table, those of its leaf partitions
     parts: Mapping[int, list[str]] = field(default_factory=dict)  # labels of enums, attributes of composite types
     primary_index: int = 0  # OID of the primary key's index
+    unsent: list[int] = field(default_factory=list)  # columns that no message sends, by their numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ OPTIONS = "'proto_version', '1', 'publication_names', 'headwater_shop'"
 
 @pytest.fixture
 def witnessed(own_postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Group]:
-    """A group in a database of its own, with a second slot that nobody but the test reads."""
+    """A group in a database of its own, with a second slot that only the test reads."""
     name = f"t_{tmp_path.name[:40].lower()}".replace("-", "_")
     with psycopg.connect(own_postgres.url(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")

@@ -321,6 +321,16 @@ def test_a_column_whose_older_rows_may_hold_values_unseen_is_volatile(
     assert later.columns == late.columns  # what it showed then, it shows for ever
 
 
+def test_a_column_that_was_there_before_it_is_sent_may_hold_values_in_older_rows(source: Connection) -> None:
+    run(source, "CREATE TABLE t (id int PRIMARY KEY, x int)", "INSERT INTO t VALUES (1, 2)")
+    run(source, "CREATE PUBLICATION p FOR TABLE t (id)")
+    before = shape(source, "t", "p")
+    run(source, "ALTER TABLE t ADD y int", "ALTER PUBLICATION p SET TABLE t (id, x, y)")
+    now = shape(source, "t", "p")
+    for found in (following(before, now, "none"), complete(source, as_message(now), before, "p")):
+        assert [(each.name, each.volatile) for each in found.columns] == [("id", False), ("x", True), ("y", False)]
+
+
 def test_a_column_that_is_gone_may_have_shown_anything_in_older_rows(source: Connection) -> None:
     run(source, "CREATE TABLE t (id int PRIMARY KEY)")
     before = shape(source, "t", None)
@@ -374,7 +384,10 @@ def test_what_a_change_does_to_rows_that_were_there_decides_whether_it_is_follow
     [
         ("ALTER TYPE mood ADD VALUE 'new' BEFORE 'good'", True),
         ("ALTER TYPE mood RENAME VALUE 'good' TO 'better'", False),
+        ("ALTER TYPE mood RENAME TO feeling", True),
         ("ALTER TYPE inner_pair ADD ATTRIBUTE c date", False),
+        ("ALTER TYPE inner_pair DROP ATTRIBUTE x, ADD ATTRIBUTE x int", False),
+        ("ALTER TYPE inner_pair DROP ATTRIBUTE m, ADD ATTRIBUTE m mood", False),
         ("ALTER TYPE inner_pair RENAME ATTRIBUTE x TO y", True),
         ("ALTER TYPE other RENAME VALUE 'a' TO 'b'", True),
     ],

@@ -79,7 +79,7 @@ def test_an_error_is_reported_on_stderr_with_its_hint_and_its_exit_code(
     assert result.stdout == ""
 
 
-def test_several_problems_are_all_told_and_the_gravest_decides(runner: CliRunner) -> None:
+def test_several_problems_are_all_reported_and_the_gravest_decides(runner: CliRunner) -> None:
     inner = ExceptionGroup("more", [Unreachable("three"), ConfigError("two")])
     result = runner.invoke(failing(ExceptionGroup("all", [CheckFailed("one"), inner])), ["fail"])
     assert result.stderr == "error: one\nerror: three\nerror: two\n"

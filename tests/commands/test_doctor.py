@@ -66,7 +66,7 @@ def test_folders_that_cannot_be_written_are_found(tmp_path: Path) -> None:
     assert not (tmp_path / "good").exists()  # looking changes nothing
 
 
-def test_the_command_ends_with_1_and_json_when_something_is_amiss(
+def test_the_command_ends_with_1_and_json_when_something_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

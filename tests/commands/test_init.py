@@ -148,7 +148,7 @@ def test_a_table_that_cannot_be_mirrored_is_a_comment_with_the_reason(shop: str)
     assert "- public.scratch: is unlogged or temporary" in said
     assert "- public.remote: a foreign table, whose rows are not in the WAL of this server" in said
     assert "- public.made_by_plpgsql: belongs to the extension 'plpgsql'" in said
-    assert '- public.orders: a lake cannot tell its name from that of public."Orders"' in said
+    assert '- public.orders: to a lake, its name is the same as that of public."Orders"' in said
     assert "'A' and 'a' for the same" in said
     assert "seen" not in said
     assert CliRunner().invoke(cli, ["check"]).exit_code == 0
@@ -194,7 +194,7 @@ def test_the_password_is_not_in_the_file(app: str, where: str) -> None:
 
 def test_a_file_that_exists_is_left_alone(folder: Path) -> None:
     (folder / "headwater.yaml").write_text("precious")
-    done = init("postgresql://nobody@127.0.0.1:1/shop")  # not even asked
+    done = init("postgresql://stranger@127.0.0.1:1/shop")  # not even asked
     assert done.exit_code == 2
     assert done.stderr == (
         "error: the file 'headwater.yaml' exists\nhint: name another one with -o, or remove it first\n"

@@ -22,6 +22,7 @@ WITH_A_CONFIG = [
     ["query"],
     ["group", "list"],
     ["group", "drop"],
+    ["config", "schema"],
 ]
 
 

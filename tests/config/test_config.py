@@ -149,7 +149,7 @@ def test_an_unknown_key_is_named_with_a_suggestion(
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("source: postgresql://app@db/shop", "", "source: missing\nhint: write `source:` there"),
+        ("source: postgresql://app@db/shop", "", "source: missing\nhint: add `source:`; "),
         ("source: postgresql", "source: mysql", "source: not a PostgreSQL URL (write"),
         ("app@db/shop", "app@db/shop?nonsense=1", "source: not a libpq URL"),
         ("log: ./log", "log: gs://bucket", "log: neither a folder nor an s3:// place: 'gs://bucket'"),
@@ -163,7 +163,7 @@ def test_an_unknown_key_is_named_with_a_suggestion(
         ("tables: [public.orders]", "tables: [a.b.c]", "groups.shop.tables[0].table: not a table name: 'a.b.c'"),
         ("tables: [public.orders]", "tables: [7]", "groups.shop.tables[0]: expected a mapping, found 7"),
         ("tables: [public.orders]", "tables: {}", "groups.shop.tables: should be a list"),
-        ("tables: [public.orders]", "tables: [a, a]", "groups.shop.tables[1]: 'public.a' is listed already"),
+        ("tables: [public.orders]", "tables: [a, a]", "groups.shop.tables[1]: 'public.a' is already listed"),
         ("tables:", "lake: mian\n    tables:", "groups.shop.lake: no lake 'mian'\nhint: known lakes: main"),
         ("tables:", "flush: {rows: 0}\n    tables:", "groups.shop.flush.rows: should be greater than or equal to 1"),
         ("tables:", "flush: {rows: true}\n    tables:", "groups.shop.flush.rows: expected a number, found true"),
@@ -210,7 +210,7 @@ groups:
     [
         "{a: {tables: [x]}, b: {tables: [x]}}",
         "{a: {tables: [x]}, b: {tables: [{table: y, as: public.x}]}}",
-        "{a: {tables: [x]}, b: {tables: ['\"X\"']}}",  # a lake does not tell names apart by case
+        "{a: {tables: [x]}, b: {tables: ['\"X\"']}}",  # to a lake, names that differ in case only are the same
     ],
 )
 def test_two_tables_cannot_land_in_one(tmp_path: Path, groups: str) -> None:
@@ -254,7 +254,7 @@ def test_a_default_stands_in_for_what_is_not_set_or_empty(tmp_path: Path) -> Non
         assert (server.port, server.host) == (port, "")
 
 
-def test_a_variable_that_is_not_set_is_named_with_its_place_and_told_once(tmp_path: Path) -> None:
+def test_a_variable_that_is_not_set_is_reported_once_with_its_place(tmp_path: Path) -> None:
     text = SMALL.replace("[public.orders]", "[public.orders, '${TABLE}']") + "server: {port: ${PORT}}  # ${COMMENT}\n"
     table, port = problems(tmp_path, text)
     assert "groups.shop.tables[1]: the environment variable 'TABLE' is not set" in table
@@ -336,20 +336,28 @@ def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
     config = load(tmp_path, WHOLE, {"STATE_URL": "postgresql://x"})
     reported = [str(each).splitlines()[0] for each in unsupported(config)]
     assert reported == [
-        "groups.shop.tables[1].partition_by: partitioning (of 'public.events') is not available in this version",
         "routes.by_company: a route is not available in this version",
     ]
 
 
-def test_an_iceberg_lake_is_refused_only_when_a_group_uses_it(tmp_path: Path) -> None:
-    ice = "\n  ice: {iceberg: {type: sql}}\ngroups:"
-    assert (
-        unsupported(load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: main\n    tables:"))) == []
-    )
-    (problem,) = unsupported(
-        load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
-    )
-    assert "groups.shop.lake: mirroring into the Iceberg lake 'ice'" in str(problem)
+@pytest.mark.parametrize(
+    ("properties", "warehouse"),
+    [
+        ("type: sql, warehouse: ./data/ice", "{folder}/data/ice"),
+        ("type: hive, warehouse: s3://bucket/ice", "s3://bucket/ice"),
+        ("type: rest, uri: https://catalog, warehouse: shop", "shop"),  # the catalog's own name for it
+        ("uri: http://catalog, warehouse: shop", "shop"),
+    ],
+)
+def test_the_warehouse_of_an_iceberg_lake_is_a_place_or_a_rest_catalogs_name(
+    tmp_path: Path, properties: str, warehouse: str
+) -> None:
+    ice = f"\n  ice: {{iceberg: {{{properties}}}}}\ngroups:"
+    config = load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
+    assert unsupported(config) == []
+    lake = config.lakes["ice"]
+    assert isinstance(lake, Iceberg)
+    assert lake.properties["warehouse"] == warehouse.format(folder=tmp_path)
 
 
 def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:
@@ -379,12 +387,18 @@ def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("entry", "reported"),
     [
-        ("columns: [id], exclude: [x]", "name either the `columns` to carry or those to `exclude`, not both"),
+        ("columns: [id], exclude: [x]", "name either the `columns` to mirror or those to `exclude`, not both"),
         ("columns: []", "names no column"),
         ("exclude: [x, x]", "names column 'x' twice"),
         ("types: {x: int128}", "not a type for the lake: 'int128'"),
-        ("exclude: [x], types: {x: varchar}", "`types` names 'x', a column that is not carried"),
-        ("columns: [id], types: {x: varchar}", "`types` names 'x', a column that is not carried"),
+        ("exclude: [x], types: {x: varchar}", "`types` names 'x', a column that is not mirrored"),
+        ("columns: [id], types: {x: varchar}", "`types` names 'x', a column that is not mirrored"),
+        ("partition_by: ['day(created']", "is no way to partition a table (write a column's name, year(c), month(c)"),
+        (
+            "partition_by: ['minute(created)']",
+            "there is no partition transform 'minute' (write a column's name, ",
+        ),
+        ("partition_by: [id, ' id ']", "'id' is listed twice"),
         ("schema_changes: ignore", "'follow' or 'stop'"),
         ("excluded: [x]", "did you mean 'exclude'?"),
     ],

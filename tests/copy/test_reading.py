@@ -440,6 +440,37 @@ def test_a_table_rewritten_since_the_snapshot_is_never_read_as_empty(
             list(read_range(database, name, relation, part, natural(relation)))
 
 
+@pytest.mark.parametrize(
+    ("alteration", "refused"),
+    [
+        ("ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME c TO b", True),
+        ("ALTER TABLE t DROP b; ALTER TABLE t ADD b int DEFAULT 5", True),
+        ("ALTER TABLE t ADD c int", False),
+        ("ALTER TABLE t ALTER a SET NOT NULL", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+def test_a_column_is_never_read_under_a_name_that_it_got_since_the_snapshot(
+    database: str, conn: psycopg.Connection, kind: str, alteration: str, refused: bool
+) -> None:
+    conn.execute("CREATE TABLE t (a int, b int)" + (" PARTITION BY RANGE (a)" if kind == "partitioned" else ""))
+    if kind == "partitioned":
+        conn.execute("CREATE TABLE leaf (b int, a int)")
+        conn.execute("ALTER TABLE t ATTACH PARTITION leaf FOR VALUES FROM (0) TO (9)")
+    conn.execute("INSERT INTO t VALUES (1, 2)")
+    relation = relation_of(conn, "public", "t")
+    with snapshot(database) as name:
+        (part,) = balanced(conn, relation.oid, 1)
+        for statement in alteration.split(";"):
+            conn.execute(statement)
+        rows = read_range(database, name, relation, part, natural(relation))
+        if refused:
+            with pytest.raises(TableError, match="renamed or dropped"):
+                list(rows)
+        else:
+            assert [batch.to_pylist() for batch, _ in rows] == [[{"a": 1, "b": 2}]]
+
+
 def test_rows_that_row_level_security_hides_are_never_left_out(database: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 3) g")
     relation = relation_of(conn, "public", "t")

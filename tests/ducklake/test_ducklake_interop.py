@@ -242,7 +242,7 @@ def test_work_of_others_elsewhere_does_not_disturb_us(bench: Bench) -> None:
     assert len({row_id for (row_id,) in bench.sql("SELECT rowid FROM {l}.public.t")}) == 3
 
 
-def test_a_commit_that_gets_another_snapshot_than_predicted_stamps_its_deletes_anew(bench: Bench) -> None:
+def test_a_commit_that_gets_another_snapshot_than_predicted_stamps_its_deletes_again(bench: Bench) -> None:
     first = bench.create([(i, "a") for i in range(6)])
     bench.create(name=O)
     bench.apply(delete=[1])
@@ -387,7 +387,7 @@ def test_a_table_others_partitioned_is_refused(bench: Bench) -> None:
     """Hazards 5 and 6: files without partition values are skipped by filters, or break compaction."""
     bench.create([(1, "a")])
     bench.sql("ALTER TABLE {l}.public.t SET PARTITIONED BY (bucket(4, id))")
-    assert bench.table().partitioned
+    assert bench.table().partitioning
     with pytest.raises(TableError, match="partitioned"):
         bench.apply(insert=[(2, "b")])
     bench.sql("ALTER TABLE {l}.public.t RESET PARTITIONED BY")

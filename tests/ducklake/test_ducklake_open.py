@@ -107,7 +107,7 @@ def test_a_server_that_does_not_answer_is_unreachable_and_its_password_stays_sec
 
 def test_a_folder_or_database_that_is_no_longer_a_lake_is_refused(bench: Bench, lake_url: str) -> None:
     metadata(lake_url, "DROP TABLE ducklake_snapshot")
-    with pytest.raises(OperatorMustAct, match="no longer a lake"):
+    with pytest.raises(OperatorMustAct, match="no longer the lake that was opened"):
         bench.lake.snapshot()
 
 

@@ -135,7 +135,7 @@ def deliver_in_vain(orders: Mirror, statement: str) -> None:
         ("UPDATE orders SET item = 'changed' WHERE id = 1", CommitConflict),  # the row is not where it was, either
     ],
 )
-def test_a_batch_that_somebody_else_has_delivered_meanwhile_changes_nothing(
+def test_a_batch_that_another_process_has_delivered_meanwhile_changes_nothing(
     orders: Mirror, statement: str, error: type[Exception]
 ) -> None:
     orders.execute(statement)
@@ -303,7 +303,7 @@ def test_a_copy_that_cannot_land_leaves_no_files_and_the_others_go_on(mirror: Mi
     mirror.ask("CREATE SCHEMA lake.public")
     mirror.ask("CREATE VIEW lake.public.viewed AS SELECT 1")
     with interrupted(mirror, lambda: mirror.ask("CREATE VIEW lake.public.late AS SELECT 1")) as m:
-        assert flow.copy(m) == {}  # planned again, and nobody is to blame
+        assert flow.copy(m) == {}  # planned again, and no table has an error
     assert mirror.files() == set()
     assert {name: state for name, (state, _) in states(mirror).items()} == {
         "good": "SNAPSHOT", "late": "SNAPSHOT", "viewed": "ERRORED", "bad": "ERRORED",

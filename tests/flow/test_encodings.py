@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from tests.mirror import Mirror
 
 from headwater.change import TableName
-from headwater.errors import OperatorMustAct
 from headwater.source.check import problems
 from headwater.source.checktable import TableWish
 from headwater.testing.postgres import EmbeddedPostgres
@@ -131,14 +130,59 @@ def test_an_encoding_that_has_no_way_to_utf8_is_refused(postgres: EmbeddedPostgr
     assert "cannot convert to UTF-8" in problem.message
 
 
-def test_a_character_that_the_server_cannot_convert_stops_capture_and_is_named(
+def test_a_character_that_the_server_cannot_convert_goes_to_quarantine_and_nothing_stops(
+    mirrored: Callable[[str], Mirror], caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = mirrored("WIN1252")
+    mirror.execute(
+        'CREATE TABLE notes (id int PRIMARY KEY, "pr\u00e9nom" text, n int)',
+        "INSERT INTO notes VALUES (1, 'caf\u00e9', 1), (2, 'Zo\u00eb', 2)",
+    )
+    mirror.start()
+    with psycopg.connect(mirror.url.replace("UTF8", "WIN1252"), autocommit=True) as writer:
+        writer.execute(b"INSERT INTO notes VALUES (3, 'caf\xe9 \x81', 3), (4, '\xc3\x81', NULL), (5, 'Ren\xe9', 5)")
+        writer.execute(b"UPDATE notes SET pr\xe9nom = '\x81' WHERE id = 2")
+        writer.execute(b"UPDATE notes SET n = 10 WHERE id = 1")
+        writer.execute(b"DELETE FROM notes WHERE id = 4")
+        writer.execute(b"INSERT INTO notes VALUES (4, '\xc3\x81', NULL)")
+    mirror.sync()
+    assert mirror.ask('SELECT id, "pr\u00e9nom", n FROM lake.public.notes ORDER BY id') == [
+        (1, "caf\u00e9", 10),
+        (2, None, 2),
+        (3, None, 3),
+        (4, None, None),
+        (5, "Ren\u00e9", 5),
+    ]
+    kept = mirror.ask("SELECT key, value FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL")
+    assert {json.loads(key)["id"]: value for key, value in kept} == {
+        2: r"\x81",
+        3: r"caf\xe9 \x81",
+        4: "\u00c1" + r"\xff",
+    }
+    assert caplog.text.count("text is now read as it is stored") == 1
+    mirror.stop_capture()
+    mirror.capture()
+    mirror.execute(
+        "INSERT INTO notes VALUES (6, '\u20ac', 6)", "UPDATE notes SET \"pr\u00e9nom\" = 'z' WHERE id IN (2, 3, 4)"
+    )
+    mirror.sync()
+    mirror.assert_equal("notes")
+    assert mirror.ask("SELECT count(*) FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL") == [(0,)]
+    (verdict,) = mirror.verify()
+    assert verdict.ok, verdict
+
+
+def test_a_table_with_a_character_that_the_server_cannot_convert_is_not_copied_and_the_others_are(
     mirrored: Callable[[str], Mirror],
 ) -> None:
     mirror = mirrored("WIN1252")
-    mirror.execute("CREATE TABLE notes (id int PRIMARY KEY, note text)")
-    mirror.start(copy=False)
-    mirror.stop_capture()
+    mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, note text)" for name in ("notes", "other")))
     with psycopg.connect(mirror.url.replace("UTF8", "WIN1252"), autocommit=True) as writer:
         writer.execute(b"INSERT INTO notes VALUES (1, '\x81')")
-    with pytest.raises(OperatorMustAct, match=r"0x81 in encoding \"WIN1252\" has no equivalent in encoding \"UTF8\""):
-        mirror.capture_here()
+        writer.execute(b"INSERT INTO other VALUES (1, 'caf\xe9')")
+    mirror.start()
+    mirror.sync()
+    mirror.assert_equal("other")
+    errors = {row.source.name: row.error or "" for row in mirror.m.state.tables("g")}
+    assert errors["other"] == ""
+    assert '0x81 in encoding "WIN1252" has no equivalent in encoding "UTF8"' in errors["notes"]

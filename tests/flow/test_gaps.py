@@ -1,4 +1,4 @@
-"""Segments of the log that are gone: who needs them is copied again by itself, and nobody else."""
+"""Segments of the log that are gone: the tables that need them are copied again, and no others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_only_tables_with_changes_in_the_segments_that_are_gone_are_copied_again
     with caplog.at_level(logging.WARNING):
         assert check(two.config, {}) == []
     assert (
-        "group g: 1 segments are gone from its log: `run` copies the tables that need them again: public.a"
+        "the log of group g has lost 1 segment: `run` copies again the tables that need what is lost: public.a"
         in caplog.text
     )
     caplog.clear()
@@ -109,7 +109,7 @@ def test_a_log_that_is_gone_while_everything_was_delivered_costs_nothing(
     shutil.rmtree(two.folder / "log")
     caplog.clear()
     assert check(two.config, {}) == []
-    assert "segments are gone from its log: no table needs them" in caplog.text
+    assert ": no table needs it" in caplog.text
     flow.mend(two.m)
     assert {row.resync for row in rows(two).values()} == {None}
     two.execute("UPDATE a SET t = 'after it'")  # capture, which goes on, makes the folder again

@@ -40,3 +40,16 @@ def test_generated_columns_are_mirrored_or_listed_as_not_mirrored(
             listed = {each.table: each.not_mirrored for each in ask().groups[0].tables}
         unsent = ("v",) if version >= 18 else ("s",)
         assert listed == {"public.t": unsent} | {each["table"]: () for each in leave_out}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_column_that_is_not_generated_any_more_shows_what_it_held(
+    version: int, servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path
+) -> None:
+    with new_database(servers(version)) as url, closing(Mirror(url, spark, tmp_path)) as mirror:
+        mirror.execute("CREATE TABLE t (id int PRIMARY KEY, a int, s int GENERATED ALWAYS AS (a * 2) STORED)")
+        mirror.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+        mirror.start()
+        mirror.execute("ALTER TABLE t ALTER s DROP EXPRESSION", "UPDATE t SET s = 7 WHERE id = 1")
+        mirror.settle()
+        mirror.assert_equal("t")

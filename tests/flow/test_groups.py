@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.mirror import Mirror, standings_of
+from tests.mirror import Mirror, open_ducklake, standings_of
 from tests.proof.processes import command
 
 from headwater import flow
 from headwater.checks import check
 from headwater.commands.cli import cli
+from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.url import parse_lake_url
 from headwater.errors import OperatorMustAct
 from headwater.state import TableRow
-from headwater.supervise.lakes import copy_what_is_gone
+from headwater.supervise.lakes import FILES_GONE, copy_what_is_gone
 from headwater.supervise.opening import mirroring, open_state
 
 
@@ -65,7 +70,7 @@ def start_over(mirror: Mirror) -> None:
     assert mirror.ask("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'public'") == [(2,)]
 
 
-def test_a_dropped_group_is_copied_anew_in_place_of_its_old_mirrors(orders: Mirror) -> None:
+def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mirror) -> None:
     orders.stop_capture()
     (group,) = listed(orders)
     assert group == {
@@ -101,7 +106,7 @@ def test_a_group_whose_slot_is_lost_starts_over_as_the_message_says(orders: Mirr
     orders.execute("SELECT pg_drop_replication_slot('headwater_g')", "INSERT INTO orders VALUES (4, 'in no log')")
     (problem,) = check(orders.config, {})
     assert "slot 'headwater_g' of group 'g' is gone" in problem.message
-    assert "`headwater group drop g`, then `headwater run` copies the tables anew" in problem.hint
+    assert "`headwater group drop g`, then `headwater run` copies the tables again" in problem.hint
     assert ask(orders, "group", "drop", "g", "--yes").exit_code == 0
     start_over(orders)
 
@@ -195,6 +200,67 @@ def test_a_lake_that_was_deleted_is_made_again_only_when_asked(orders: Mirror) -
     orders.assert_equal("orders", "other")
     assert [each.ok for each in orders.verify()] == [True, True]
     assert check(orders.config, {}) == []
+
+
+def test_files_of_a_lake_that_are_gone_are_found_and_their_tables_copied_again_when_asked(orders: Mirror) -> None:
+    orders.execute("CREATE TABLE odd (id int PRIMARY KEY, n numeric)", "INSERT INTO odd VALUES (1, 'NaN')")
+    orders.reopen("public.orders", "public.other", "public.odd")
+    orders.settle()
+    quarantined = "SELECT count(*) FROM lake.headwater_quarantine WHERE resolved_lsn IS NULL"
+    assert orders.ask(quarantined) == [(1,)]
+    folders = {table.name: table.path for table in open_ducklake(orders.config).tables().values()}
+    assert check(orders.config, {}) == []
+    for name in ("orders", "headwater_quarantine"):
+        shutil.rmtree(folders[name])
+    (problem,) = check(orders.config, {})
+    assert problem.exit_code == 4
+    assert "has lost data files: of " in problem.message
+    assert {"public.orders", "main.headwater_quarantine"} == set(re.findall(r"\w+\.\w+(?=,)", problem.message))
+    assert "`headwater run --recopy` copies these tables anew" in problem.hint
+    with pytest.raises(OperatorMustAct, match="has lost data files"):
+        mirroring(orders.config, {}, orders.m.state, "g", orders.spark)
+    orders.execute("UPDATE orders SET t = 'new'", "INSERT INTO other VALUES (2, 'two')")
+    assert check(orders.config, {}, recopy=True) == []
+    copy_what_is_gone(orders.config, {}, orders.m.state)
+    assert {name: row.resync for name, row in rows(orders).items()} == {
+        "orders": FILES_GONE,
+        "odd": FILES_GONE,
+        "other": None,
+    }
+    orders.reopen()
+    orders.settle()
+    orders.assert_equal("orders", "other")
+    assert orders.ask(quarantined) == [(1,)]
+    assert [each.ok for each in orders.verify()] == [True] * 3
+    assert check(orders.config, {}) == []
+    orders.execute("DROP TABLE odd")
+    orders.reopen("public.orders", "public.odd")
+    for table in open_ducklake(orders.config).tables().values():
+        if table.name in ("other", "odd"):  # which left the config, and which the source has dropped
+            shutil.rmtree(table.path)
+    assert check(orders.config, {}) == []
+    copy_what_is_gone(orders.config, {}, orders.m.state)
+    assert {row.resync for row in rows(orders).values()} == {None}
+
+
+@pytest.mark.parametrize("prepared", [True, False], ids=["of a group of ours", "of others"])
+def test_a_lake_that_is_replaced_while_it_is_written_to_is_not_taken_for_one_with_dropped_tables(
+    orders: Mirror, tmp_path: Path, prepared: bool
+) -> None:
+    orders.lake.close()
+    orders._lake = None
+    for file in orders.folder.glob("lake.sqlite*"):
+        file.unlink()
+    if prepared:
+        open_ducklake(orders.config).close()
+    else:
+        with connect() as con:
+            attach(con, parse_lake_url(orders.config.ducklakes["main"].catalog), "lake", data_path=str(tmp_path / "x"))
+    for step in (flow.copy, flow.deliver):
+        with pytest.raises(OperatorMustAct, match=r"replaced|no longer the lake") as caught:
+            step(orders.m)
+        assert "`headwater run --recopy` copies all its tables anew" in caught.value.hint
+    assert {row.state for row in rows(orders).values()} == {"STREAMING"}
 
 
 def test_the_event_triggers_go_with_the_last_group_of_a_source(orders: Mirror) -> None:

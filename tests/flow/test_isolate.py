@@ -101,6 +101,19 @@ def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession) ->
     assert tried == [{1}, {1}]
 
 
+def test_rows_that_the_jvm_cannot_hold_are_their_tables_fault_and_it_goes_on(spark: SparkSession) -> None:
+    def job(tables: frozenset[int]) -> str:
+        if 2 in tables:
+            collected(spark.range(1).selectExpr("length(repeat('x', cast(id + 2000000000 AS int)))"))
+        return "done"
+
+    survived = surviving(spark, {1, 2}, job)
+    assert (survived.done, survived.tables) == ("done", frozenset({1}))
+    survived = surviving(spark, {2, 3}, job)
+    assert (survived.done, survived.tables) == ("done", frozenset({3}))
+    assert "Java heap space" in survived.failed[2]
+
+
 def die(by: signal.Signals) -> Iterator[pa.RecordBatch]:
     os.kill(os.getpid(), by)
     yield from ()

@@ -14,6 +14,7 @@ from tests.mirror import Mirror
 
 from headwater.postgres.connect import connect
 from headwater.source import triggers as ddl
+from headwater.status import open_status
 
 COLUMNS = "id int PRIMARY KEY, v text, a int, gone text"
 TYPES = (
@@ -110,6 +111,10 @@ MIGRATIONS: dict[str, tuple[tuple[str, ...], bool]] = {
         ("ALTER TABLE {t} ADD p {t}_pair", "UPDATE {t} SET p = '(1,good)'", "ALTER TYPE {t}_pair ADD ATTRIBUTE z int"),
         False,
     ),
+    "an attribute of a composite type replaced by another of its type": (
+        (BUSY, "ALTER TYPE {t}_pair DROP ATTRIBUTE x, ADD ATTRIBUTE x int", BUSY),
+        False,
+    ),
     "savepoints": (
         (
             "BEGIN; SAVEPOINT s; ALTER TABLE {t} ADD x int DEFAULT 3; RELEASE s;"
@@ -118,6 +123,19 @@ MIGRATIONS: dict[str, tuple[tuple[str, ...], bool]] = {
             " ROLLBACK TO s; INSERT INTO {t} VALUES (11, 'n', 1, 'g', 2); COMMIT",
         ),
         True,
+    ),
+    "a column of the parent replaced by another of its name": (
+        (
+            BUSY,
+            "ALTER TABLE {t}_parent DROP gone",
+            "ALTER TABLE {t}_parent ADD gone text",
+            "UPDATE {t} SET gone = 'new' WHERE id = 1",
+        ),
+        True,
+    ),
+    "the same type with an expression, in the parent": (
+        ("ALTER TABLE {t}_parent ALTER v TYPE text USING upper(v)",),
+        False,
     ),
     "a table renamed to and fro with a column between": (
         (
@@ -139,6 +157,7 @@ MIGRATIONS: dict[str, tuple[tuple[str, ...], bool]] = {
     ),
 }
 NESTED = {name for name in MIGRATIONS if "composite" in name}
+INHERITED = {name for name in MIGRATIONS if "parent" in name}
 
 
 def begun(mirror: Mirror) -> dict[str, str]:
@@ -149,11 +168,15 @@ def begun(mirror: Mirror) -> dict[str, str]:
         if name in NESTED:
             mirror.execute(*(statement.format(t=table) for statement in TYPES))
             extra = f", n {table}_pair[], r {table}_moods"
-        mirror.execute(f"CREATE TABLE {table} ({COLUMNS}{extra})")
+        if name in INHERITED:
+            mirror.execute(f"CREATE TABLE {table}_parent ({COLUMNS})")
+            mirror.execute(f"CREATE TABLE {table} (PRIMARY KEY (id)) INHERITS ({table}_parent)")
+        else:
+            mirror.execute(f"CREATE TABLE {table} ({COLUMNS}{extra})")
         mirror.execute(f"INSERT INTO {table} SELECT i, 'v' || i, i, 'x' FROM generate_series(1, 4) i")
         if name in NESTED:
             mirror.execute(f"""UPDATE {table} SET n = '{{"(1,good)"}}', r = '[good,bad]'""")
-    mirror.start()
+    mirror.start(*(f"public.{table}" for table in tables.values()))
     return tables
 
 
@@ -229,6 +252,7 @@ def test_with_event_triggers_only_what_changes_rows_unseen_is_copied_again(mirro
 def test_a_command_that_no_event_trigger_has_seen_has_its_table_copied_again(mirror: Mirror) -> None:
     mirror.execute("CREATE TABLE t (id int PRIMARY KEY, x int)", "INSERT INTO t VALUES (1, 1)")
     mirror.start()
+    assert reported_by(mirror) == "event triggers"
     with connect(mirror.url) as connection:
         ddl.remove(connection)
     mirror.execute("ALTER TABLE t DROP x", "ALTER TABLE t ADD x int", "INSERT INTO t VALUES (2, 2)")
@@ -239,3 +263,10 @@ def test_a_command_that_no_event_trigger_has_seen_has_its_table_copied_again(mir
     group = mirror.m.state.group("g")
     assert group is not None
     assert (group.ddl_marks, group.ddl_lsn) == (None, None)
+    assert reported_by(mirror) == "catalog"
+
+
+def reported_by(mirror: Mirror) -> str | None:
+    """How schema changes reach the log, as `status` says."""
+    with open_status(mirror.config) as ask:
+        return ask().groups[0].schema_changes

@@ -144,7 +144,7 @@ def test_all_changes_between_two_deliveries(mirror: Mirror, changes: Iterable[Ch
     mirror.assert_equal("t")
 
 
-def test_changes_made_while_nobody_reads(mirror: Mirror) -> None:
+def test_changes_made_while_capture_is_down(mirror: Mirror) -> None:
     begun(mirror)
     mirror.stop_capture()
     for change in played():
@@ -328,7 +328,7 @@ def test_names_are_swapped_also_if_one_of_them_is_heard_of_later(mirror: Mirror)
     mirror.execute("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     mirror.start()
     mirror.sync()
-    mirror.stop_capture()  # so that nobody looks at the catalog before the insert is staged
+    mirror.stop_capture()  # so that nothing looks at the catalog before the insert is staged
     mirror.transaction("ALTER TABLE a RENAME TO c", "ALTER TABLE b RENAME TO a", "ALTER TABLE c RENAME TO b")
     mirror.execute("INSERT INTO b VALUES (1)")
     mirror.capture()

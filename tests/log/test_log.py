@@ -165,7 +165,7 @@ def test_more_segments_than_a_page_are_all_read(log: Log, state: State, tmp_path
         (folder / f"{number}.parquet").touch()
     assert len(log.read(START).segments) == 1201
     (folder / "700.parquet").unlink()
-    with pytest.raises(LogGap, match="1 segments are gone"):
+    with pytest.raises(LogGap, match=r"has lost 1 segment\n"):
         log.read(START)
 
 
@@ -407,7 +407,7 @@ def test_a_log_goes_on_without_segments_that_are_gone_and_begins_after_them_once
     second.unlink()
     assert log.missing() == [second.name]
     assert log.changed([second.name]) == [(2, Lsn(110), Lsn(120))]
-    with pytest.raises(LogGap, match="1 segments are gone"):
+    with pytest.raises(LogGap, match=r"has lost 1 segment\n"):
         log.read(START)
     log.lose([second.name])
     assert [segment.path for segment in log.read(START).segments] == [str(first), str(third)]
@@ -444,6 +444,25 @@ def test_a_group_keeps_its_log_when_it_is_moved_and_refuses_another_one(log: Log
     shutil.move(tmp_path / "log", tmp_path / "elsewhere")
     elsewhere.claim()
     assert recorded(state) == before._replace(place=str(tmp_path / "elsewhere"))
+
+
+def test_a_copy_of_a_log_is_refused_while_the_first_is_there_and_another_path_to_it_is_not(
+    log: Log, state: State, tmp_path: Path
+) -> None:
+    log.claim()
+    before = recorded(state)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy" / "log")
+    copied = Log(state, "shop", str(tmp_path / "copy" / "log"))
+    with pytest.raises(OperatorMustAct, match=f"has its log in '{tmp_path}/log' .* '{tmp_path}/copy/log' is a copy of"):
+        copied.claim()
+    assert copied.strange() is not None
+    assert recorded(state) == before
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    Log(state, "shop", str(tmp_path / "link")).claim()
+    log.claim()
+    shutil.rmtree(tmp_path / "log")
+    copied.claim()
+    assert recorded(state) == before._replace(place=str(tmp_path / "copy" / "log"))
 
 
 def test_a_log_that_was_deleted_gets_a_new_id_and_one_that_comes_back_is_refused(

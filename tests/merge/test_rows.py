@@ -231,7 +231,7 @@ def test_columns_renamed_dropped_added_and_widened_since_land_in_the_newest_shap
         (SHAPE, insert("many", "a", "x"), {"id": (Bad(1, "many"),), "price": (Bad(1, "x"),)}),
     ],
 )
-def test_a_value_that_does_not_fit_is_null_and_told(version: Relation, message: bytes, bad: Any) -> None:
+def test_a_value_that_does_not_fit_is_null_and_reported(version: Relation, message: bytes, bad: Any) -> None:
     found = typed(SHAPE, {1: version}, {"message": insert("1", "a", "1.00")}, {"message": message})
     assert found.bad == bad
     assert [found.rows[name][1].as_py() for name in bad] == [None] * len(bad)

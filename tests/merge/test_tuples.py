@@ -99,7 +99,7 @@ sent = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(sent, max_size=20), st.frozensets(st.integers(0, 2), max_size=3), st.integers(0, 3))
-def test_an_unchanged_value_is_taken_from_the_old_tuple_or_told_as_a_hole(
+def test_an_unchanged_value_is_taken_from_the_old_tuple_or_reported_as_a_hole(
     history: list[Any], key: frozenset[int], skip: int
 ) -> None:
     messages = pa.array([encode(*change) for change in history], pa.binary()).slice(skip)

@@ -41,6 +41,7 @@ _LIST = (
     " ELSE {0}::text[] END",
     "CAST({0} AS VARCHAR[])",
 )
+_SENT = "(attgenerated = '' OR current_setting('server_version_num')::int >= 180000)"  # before, no generated column
 _OTHER = ("{0}::text", "CAST({0} AS VARCHAR)")
 _OPEN = "SELECT key, value FROM lake.headwater_quarantine WHERE table_oid = {} AND resolved_lsn IS NULL"
 
@@ -70,7 +71,7 @@ def _assert_table(mirror: Mirror, row: TableRow) -> None:
     kinds = dict(
         mirror.rows_of(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-            f" WHERE attrelid = {row.oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+            f" WHERE attrelid = {row.oid} AND attnum > 0 AND NOT attisdropped AND {_SENT} ORDER BY attnum"
         )
     )
     ((name,),) = mirror.rows_of(f"SELECT relname FROM pg_class WHERE oid = {row.oid}")
@@ -83,7 +84,7 @@ def _assert_table(mirror: Mirror, row: TableRow) -> None:
     theirs = _query(name, {column: each[0] for column, each in asked.items()}, also="{0}::text")
     lake = [tuple(_plain(value, kinds[c]) for c, value in zip(kinds, each, strict=True)) for each in mirror.ask(ours)]
     source = [
-        tuple(_told(value, text, kinds[c]) for c, (value, text) in zip(kinds, _pairs(each), strict=True))
+        tuple(_spelled(value, text, kinds[c]) for c, (value, text) in zip(kinds, _pairs(each), strict=True))
         for each in mirror.rows_of(theirs)
     ]
     held = Counter(tuple(None if isinstance(value, Misfit) else value for value in each) for each in source)
@@ -100,7 +101,7 @@ def _pairs(row: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     return list(zip(row[::2], row[1::2], strict=True))
 
 
-def _told(value: Any, text: str | None, kind: str) -> Any:
+def _spelled(value: Any, text: str | None, kind: str) -> Any:
     """What PostgreSQL has; `text` is its own print."""
     if text is None:
         return None

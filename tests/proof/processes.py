@@ -91,7 +91,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether it has ended; if nobody collects its exit code it is a zombie, which is ended too."""
+    """Whether it has ended; a zombie, whose exit code no parent has collected, has ended too."""
     with suppress(psutil.NoSuchProcess):
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     return True

@@ -194,7 +194,7 @@ def test_a_column_under_a_dropped_ones_name_has_nothing_of_its_quarantine(distur
 
 
 @pytest.mark.parametrize("end", ["ROLLBACK TO s; COMMIT", "ROLLBACK", "RELEASE s; ROLLBACK"])
-def test_a_large_transaction_that_was_rolled_back_while_nobody_read(disturbed: Disturbed, end: str) -> None:
+def test_a_large_transaction_that_was_rolled_back_while_capture_was_down(disturbed: Disturbed, end: str) -> None:
     """PostgreSQL 18 reports the end of its subtransactions although it never began to stream it."""
     disturbed.execute(f"ALTER DATABASE {disturbed.source.info.dbname} SET logical_decoding_work_mem = '64kB'")
     disturbed.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")

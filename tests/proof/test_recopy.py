@@ -64,7 +64,7 @@ def test_each_run_tries_a_table_that_failed_and_says_why_it_failed_again(world: 
 
 
 @pytest.mark.long
-def test_a_lake_that_was_deleted_stops_a_run_and_is_copied_anew_when_asked(world: World) -> None:
+def test_a_lake_that_was_deleted_stops_a_run_and_is_copied_again_when_asked(world: World) -> None:
     for file in world.folder.glob("lake.sqlite*"):
         file.unlink()
     for command in ("check", "run"):

@@ -342,12 +342,12 @@ def test_status_knows_the_processes_and_what_becomes_of_them(live: World) -> Non
 def test_a_second_run_on_the_same_groups_is_refused(live: World) -> None:
     code, said = headwater(live.file, "run")
     assert code == 4, said
-    assert "error: another headwater holds the lock 'run:near': pid " in said
-    assert "hint: stop that process" in said
+    assert "error: another headwater holds the lock 'run:near': PostgreSQL pid " in said
+    assert "hint: stop that headwater" in said
     live.caught_up()
 
 
-def test_a_run_that_is_reported_to_stop_drains_and_leaves_nobody_behind(live: World) -> None:
+def test_a_run_that_is_asked_to_stop_drains_and_leaves_no_process_behind(live: World) -> None:
     run = running(live)
     live.execute("INSERT INTO orders (item, amount) SELECT 'many', i FROM generate_series(1, 5000) i")
     live.captured()
@@ -357,7 +357,7 @@ def test_a_run_that_is_reported_to_stop_drains_and_leaves_nobody_behind(live: Wo
     run.process.send_signal(signal.SIGTERM)
     assert run.process.wait(60) == 0, run.said()
     assert time.monotonic() - begun < 40
-    wait_for(lambda: all(map(gone, family)), "nobody is left behind", 30)
+    wait_for(lambda: all(map(gone, family)), "no process is left behind", 30)
     live.assert_equal()
     levels = [json.loads(line)["level"] for line in run.said().splitlines()[said:]]
     assert set(levels) <= {"info", "warning"}, run.said()
@@ -451,16 +451,16 @@ def test_a_run_until_caught_up_ends_when_everything_is_there(database: str, tmp_
 
 @pytest.mark.parametrize(("all_needed", "expected"), [(True, 0), (False, 3)])
 def test_a_child_that_no_restart_can_mend_ends_a_run_that_needs_all(all_needed: bool, expected: int) -> None:
-    hopeless = Child("hopeless", ["-c", "/nowhere/headwater.yaml", "check"], 1)
+    doomed = Child("doomed", ["-c", "/nowhere/headwater.yaml", "check"], 1)
     other = Child("other", ["--version"], 1)
     looks = 0
 
     def done() -> bool:
         nonlocal looks
-        looks += hopeless.gave_up is not None
+        looks += doomed.gave_up is not None
         return looks > 2
 
-    assert watch([[hopeless, other]], threading.Event(), done, all_needed=all_needed) == 2
+    assert watch([[doomed, other]], threading.Event(), done, all_needed=all_needed) == 2
     assert looks == expected
     while other.process is not None:
         other.wait(time.monotonic() + 10)

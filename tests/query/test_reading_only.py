@@ -46,7 +46,7 @@ class Place:
             attach(con, url, "lake", data_path=f"{folder}/data")
             con.execute(STEPS)
         (folder / "secret.csv").write_text("secret\n42\n")
-        (folder / "data/stray.parquet").write_text("written by nobody")
+        (folder / "data/stray.parquet").write_text("not a file of the lake")
         with sqlite3.connect(folder / "other.sqlite") as other:
             other.execute("CREATE TABLE t (i)")
         other.close()
@@ -138,6 +138,7 @@ WAYS = [
     "CREATE TABLE memory.main.made (i INTEGER)",
     "CREATE SECRET (TYPE s3)",
     "CHECKPOINT",
+    "SELECT * FROM checkpoint('shop')",  # DuckLake would flush, merge, expire and delete
     # the lake
     "INSERT INTO public.t VALUES (1, 'made')",
     "EXPLAIN ANALYZE INSERT INTO public.t VALUES (1, 'made')",

@@ -136,10 +136,10 @@ def test_columns_that_the_config_names_are_checked(group: Group) -> None:
         ("table 'public.t' has no column 'amuont', which `columns` names", "did you mean 'amount'?")
     ]
     assert wished(group.url, exclude=("id", "v")) == [
-        ("table 'public.t': the columns of its key must be carried: id", "take them out of `exclude`")
+        ("table 'public.t': the columns of its key must be mirrored: id", "take them out of `exclude`")
     ]
     assert wished(group.url, columns=("amount",)) == [
-        ("table 'public.t': the columns of its key must be carried: id", "add them to `columns`")
+        ("table 'public.t': the columns of its key must be mirrored: id", "add them to `columns`")
     ]
     ((message, hint),) = wished(group.url, columns=("id", "v"))
     assert "`columns` names 'v', a generated column that PostgreSQL does not send" in message
@@ -148,7 +148,7 @@ def test_columns_that_the_config_names_are_checked(group: Group) -> None:
     assert "table 'public.t': column 'amount' (numeric) cannot be 'json' in the lake" in message
     execute(group.url, "ALTER TABLE t REPLICA IDENTITY FULL")
     ((message, _),) = wished(group.url, exclude=("amount",))
-    assert message == "table 'public.t' has replica identity FULL: all its columns must be carried"
+    assert message == "table 'public.t' has replica identity FULL: all its columns must be mirrored"
 
 
 def test_names_that_a_lake_cannot_have_are_reported_unless_they_are_left_out(group: Group) -> None:
@@ -212,7 +212,7 @@ def test_a_mirrored_table_that_was_renamed_replaced_or_dropped_is_its_own_matter
     [
         ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable),
         ("postgresql://u:topsecret@[bad", ConfigError),
-        ("postgresql://nobody@/postgres?host={socket}", ConfigError),
+        ("postgresql://stranger@/postgres?host={socket}", ConfigError),
         ("postgresql://postgres@/nothing?host={socket}", ConfigError),
     ],
 )
@@ -338,7 +338,7 @@ def test_a_member_of_the_role_that_replicates_on_managed_servers_may_replicate(g
 def test_a_strange_slot_a_moved_slot_and_a_missing_slot_are_reported(group: Group) -> None:
     execute(group.url, "CREATE TABLE orders (id int PRIMARY KEY)")
     group.prepare("orders")
-    (strange,) = found(group.url, "orders")  # with no state at hand, that slot is nobody's
+    (strange,) = found(group.url, "orders")  # with no state at hand, that slot belongs to no group
     assert "was not made for group 'shop'" in strange.message
     execute(group.url, "SELECT pg_logical_emit_message(true, 'x', 'x')")
     execute(group.url, "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")

@@ -167,7 +167,9 @@ def test_a_lock_names_its_holder_and_is_free_afterwards(state: State) -> None:
         lock.keep()
         with state.lock("another"):
             pass
-        with pytest.raises(OperatorMustAct, match=r"'shop deliver': pid \d+, 'headwater lock shop deliver'.*since \d"):
+        with pytest.raises(
+            OperatorMustAct, match=r"'shop deliver': PostgreSQL pid \d+, 'headwater lock shop deliver'.*since \d"
+        ):
             state.lock("shop deliver", patience=0).__enter__()
     with state.lock("shop deliver"):
         pass

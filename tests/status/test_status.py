@@ -270,7 +270,7 @@ def test_a_process_that_lost_its_lock_is_stopped_at_once(shop: Mirror) -> None:
         )
         group = the(shop)
         assert (group.capture.state, group.delivery.state, group.state) == ("RUNNING", "STARTING", "STARTING")
-        assert group.delivery.stopped_at is None  # nobody stopped it in order
+        assert group.delivery.stopped_at is None  # it did not stop in order
         assert "group 'g': delivery is STARTING" in asked(shop).problems
         shop.m.state.record_error("g", "delivery", "the lake does not answer")
         assert the(shop).delivery.state == "STOPPED"  # it is not just starting
@@ -334,7 +334,7 @@ def test_the_lag_is_true_while_nothing_runs(shop: Mirror) -> None:
     assert the(shop).lag_bytes == the(shop).lag_seconds == 0
 
 
-def test_what_the_log_has_and_the_slot_was_not_told_is_not_behind(shop: Mirror) -> None:
+def test_what_the_log_has_is_not_behind_even_if_the_slot_is_not_confirmed(shop: Mirror) -> None:
     shop.start()
     shop.sync()
     shop.stop_capture()

@@ -227,7 +227,7 @@ def test_the_two_sides_are_compared_at_one_position_while_writes_go_on(mirror: M
     assert (first[0].snapshot_id or 0) < (second[0].snapshot_id or 0)
 
 
-def test_a_lake_that_nobody_brings_up_to_date_is_not_compared(mirror: Mirror) -> None:
+def test_a_lake_that_no_process_brings_up_to_date_is_not_compared(mirror: Mirror) -> None:
     mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     mirror.start()
     mirror.sync()

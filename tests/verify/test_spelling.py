@@ -170,12 +170,12 @@ def source(database: str) -> Iterator[psycopg.Connection]:
 def test_equal_values_are_equal_and_others_are_not(
     source: psycopg.Connection, kinds: list[tuple[str, str | None]]
 ) -> None:
-    assert_told_apart(source, kinds, calendar_only=False)
+    assert_distinguished(source, kinds, calendar_only=False)
 
 
 def test_in_a_lake_of_calendar_and_clock_alone_infinity_and_24_00_are_misfits(source: psycopg.Connection) -> None:
     moments = [each for each in VALUES if each[0].startswith(("date", "time"))]
-    misfits = assert_told_apart(source, moments, calendar_only=True)
+    misfits = assert_distinguished(source, moments, calendar_only=True)
     assert misfits == {
         "date": ["infinity", "-infinity"],
         "time": ["24:00:00"],
@@ -187,7 +187,7 @@ def test_in_a_lake_of_calendar_and_clock_alone_infinity_and_24_00_are_misfits(so
     }
 
 
-def assert_told_apart(
+def assert_distinguished(
     source: psycopg.Connection, kinds: list[tuple[str, str | None]], *, calendar_only: bool
 ) -> dict[str, list[str]]:
     """No value is taken for another; returns those that do not fit."""

@@ -34,7 +34,11 @@ def following(before: Relation | None, now: Relation, rewrite: Rewritten | None 
         return replace(now, columns=before.columns, generation=before.generation, reason=before.reason)
     done = rewrite or ("unknown" if rewritten(before.facts, now.facts) else "none")
     known = {column.attnum: column for column in before.columns}
-    columns = tuple(_carried(each, known.get(each.attnum), done) for each in now.columns)
+    unsent = frozenset(before.facts.unsent)
+    columns = tuple(
+        _carried(each, known.get(each.attnum), seen=done == "none" and each.attnum not in unsent)
+        for each in now.columns
+    )
     found = replace(now, columns=columns, generation=before.generation, reason=before.reason)
     reason = next(iter(_reasons(before, found, done)), None)
     return found if reason is None else raised(found, reason)
@@ -111,11 +115,15 @@ def _respelled(before: Mapping[int, list[str]], now: Mapping[int, list[str]]) ->
     return any(now[type_][: len(parts)] != parts for type_, parts in before.items() if type_ in now)
 
 
-def _carried(column: Column, earlier: Column | None, rewrite: Rewritten) -> Column:
+def _carried(column: Column, earlier: Column | None, *, seen: bool) -> Column:
+    """`seen`: if the column is new, older rows show in it what the catalog says.
+
+    Not after a rewrite, even without a default: it makes what a column shows in older rows a part of them. Nor if the
+    column was there before and not sent, as a generated one before DROP EXPRESSION.
+    """
     if earlier is not None:
         return replace(column, missing=earlier.missing, volatile=earlier.volatile)
-    # Not only with a default: a rewrite makes what a column shows in older rows a part of them.
-    return replace(column, volatile=column.volatile or rewrite != "none")
+    return replace(column, volatile=column.volatile or not seen)
 
 
 def _same_moment(before: Relation, now: Relation) -> bool:

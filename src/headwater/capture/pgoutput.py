@@ -164,7 +164,7 @@ def decode(message: bytes) -> Message:
     except UnicodeDecodeError as exc:
         raise ProtocolError(
             f"a table or a column has a name that is not UTF-8: {exc.object[:80]!r}",
-            hint="take the table out of the config, or rename what is named so and start the group anew",
+            hint="take the table out of the config, or rename it and start the group over",
         ) from exc
     except (struct.error, IndexError, ValueError) as exc:
         raise ProtocolError(f"a pgoutput message of kind {kind!r} is cut short: {message[:40]!r}") from exc

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.capture.completion import CatalogReader
+from headwater.capture.conversion import converting, server_conversion
 from headwater.capture.staging import Staging
 from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
@@ -25,12 +26,14 @@ from headwater.source.publishing import ensure_publication
 from headwater.source.server import identify
 from headwater.source.slots import check_slot, ensure_slot, other_source, slot_gone, slot_of, start_over
 from headwater.state import State
+from headwater.words import counted
 
 __all__ = ["prepare", "run_capture"]
 
 _BACKOFF = 0.5, 30.0  # seconds: the first wait, doubled up to the second
 PREDECESSOR = 90.0  # seconds: wal_sender_timeout is 60 by default, then the server gives a dead reader up
 _SLOT_IN_USE, _NOT_IN_STATE, _FILE_GONE, _INTERNAL = "55006", "55000", "58P01", "XX"
+_NOT_CONVERTED = "22P05", "22021"  # a character without an equivalent in UTF-8, bytes that are no character
 _logger = logging.getLogger("headwater.capture")
 
 
@@ -83,6 +86,12 @@ def run_capture(
                 _logger.warning("group %r: %s; transactions are now read after their commit", group, exc.message)
                 session = replace(session, in_progress=False)
                 continue
+            if not session.unconverted and isinstance(exc, QueryFailed) and exc.sqlstate in _NOT_CONVERTED:
+                _logger.warning(
+                    "group %r: %s; text is now read as it is stored, and converted here", group, exc.message
+                )
+                session = replace(session, unconverted=True, in_progress=False)
+                continue
             with suppress(HeadwaterError):  # it may be the state's server that refuses us
                 state.record_error(group, "capture", str(exc))
             raise
@@ -100,23 +109,37 @@ class _Session:
     roll_bytes: int
     predecessor: float
     in_progress: bool = True  # large transactions are read before their commit
+    unconverted: bool = False  # the server is not asked to convert text to UTF-8
 
     def run(self) -> None:
         """Stream until stopped, or until it breaks."""
         name = object_name(self.group)
-        with closing(Replication(self.source_url, f"headwater capture {self.group}")) as connection:
+        with self._connected() as connection:
             captured = self._start(connection, name)
             if captured is None:
                 return
             self.state.record_error(self.group, "capture", None)
             swept = self.log.sweep()  # the slot is ours: what was read and not registered is sent again
             if swept:
-                _logger.info("deleted %d files of group %r that were never registered", swept, self.group)
+                _logger.info(
+                    "deleted %s of group %r that the log has not registered", counted(swept, "file"), self.group
+                )
             with closing(CatalogReader(self.source_url, name)) as catalog:
                 writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
                 writer.start()
                 with closing(writer):
                     Stream(connection, writer, self.roll_bytes).run(self.stop)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Replication]:
+        name = f"headwater capture {self.group}"
+        with ExitStack() as opened:
+            connection = opened.enter_context(closing(Replication(self.source_url, name, unconverted=self.unconverted)))
+            if self.unconverted:
+                asked = opened.enter_context(closing(connect(self.source_url, application_name="headwater conversion")))
+                convert = server_conversion(self.source_url, asked, connection.server_encoding)
+                connection.receive = converting(connection.receive, convert)
+            yield connection
 
     def _start(self, connection: Replication, name: str) -> Lsn | None:
         """Start where the log ends, once the server has given up a dead reader; None when stopped meanwhile."""
@@ -159,8 +182,8 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
     if published is None:
         raise OperatorMustAct(
             f"publication {row.publication!r} of group {group!r} is gone",
-            hint="start `headwater run` again: it makes it anew, or prints what another role must run, and copies the"
-            " tables again",
+            hint="start `headwater run` again: it creates the publication again, or prints what another role must run,"
+            " and copies the tables again",
         )
     return row.captured_lsn
 

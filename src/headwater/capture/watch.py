@@ -17,6 +17,7 @@ from headwater.change import Lsn, Relation
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source import triggers as ddl
+from headwater.source.definition import Rewrite
 from headwater.source.naming import object_name
 from headwater.source.partitions import Partition, members, troubles
 from headwater.source.publications import look_at_publication
@@ -54,7 +55,7 @@ class _Look:
     horizon: int
     relations: Mapping[int, Relation]
     partitions: Mapping[int, Mapping[int, Partition]]
-    known: Mapping[int, int]  # the newest versions that the log had then, by table
+    known: Mapping[int, Relation]  # the newest versions that the log had then, by table
 
     def kept(self, oid: int) -> Partitions:
         below = {each: partition.member for each, partition in self.partitions[oid].items()}
@@ -123,7 +124,7 @@ class Watch(threading.Thread):
                 raise
             except (HeadwaterError, psycopg.Error) as error:
                 self._disconnect()
-                _logger.warning("the look at the catalog of group %r is put off: %s", self._group, error)
+                _logger.warning("the catalog of group %r cannot be read now, and is read later: %s", self._group, error)
 
     def close(self) -> None:
         self._ending.set()
@@ -206,11 +207,10 @@ class Watch(threading.Thread):
         if newest is None:
             return relation
         before = newest[1]
-        # Without event triggers the files show whether rows were rewritten; with them every rewrite is reported.
-        now = replace(following(before, relation, "none" if self._traced else None), id=before.id)
+        rewrite: Rewrite | None = "none" if self._traced and not _altered(before, relation) else None
+        now = replace(following(before, relation, rewrite), id=before.id)
         if now == before:
-            same = now.facts == before.facts and _stamps(now) == _stamps(before)
-            return None if same else raised(now, _UNSEEN) if self._doubted else now
+            return None if _same(now, before) else raised(now, _UNSEEN) if self._doubted else now
         return raised(now, _UNSEEN) if self._traced or self._doubted else now
 
     def _settle(self, connection: Connection, look: _Look) -> bool:
@@ -218,8 +218,8 @@ class Watch(threading.Thread):
         overtaken = False
         for oid, relation in look.relations.items():
             newest = self._log.newest(oid)
-            if newest is not None and newest[1].id != look.known.get(oid):
-                overtaken = True  # by a version that the stream has brought
+            if newest is not None and not (oid in look.known and _same(newest[1], look.known[oid])):
+                overtaken = True  # by what the stream has brought
                 continue
             if (now := self._following(oid, relation)) is not None:
                 self._log.add_from_catalog(now)
@@ -252,12 +252,27 @@ def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]
         relations = described_all(connection, wanted, object_name(group))
         partitions = members(connection, relations)
     assert horizon is not None
-    known = {oid: each[1].id for oid, each in newest.items() if each is not None}
+    known = {oid: each[1] for oid, each in newest.items() if each is not None}
     return _Look(since, wal_end(connection), horizon[0], relations, partitions, known)
+
+
+def _same(one: Relation, other: Relation) -> bool:
+    """Whether the catalog has not changed from one to the other; a version keeps its id when only facts do."""
+    return (one.id, one.facts, _stamps(one)) == (other.id, other.facts, _stamps(other))
 
 
 def _stamps(relation: Relation) -> list[str]:
     return [column.stamp for column in relation.columns]
+
+
+def _altered(before: Relation, now: Relation) -> bool:
+    """Whether a column's entry in the catalog is another one, and more than a new file of the table explains that.
+
+    Event triggers report every rewrite but those of VACUUM FULL and CLUSTER, which leave the values as they are. These
+    alter the entries of columns that show a default in older rows: it becomes a part of them.
+    """
+    known = {column.attnum: column.stamp for column in before.columns if column.missing is None}
+    return any(column.stamp != known.get(column.attnum, column.stamp) for column in now.columns)
 
 
 def _written(connection: Connection) -> Lsn:

@@ -73,7 +73,7 @@ def _candidates(connection: Connection) -> Iterator[Candidate]:
             yield Candidate(table, tuple(_obstacle(table, each) for each in problems))
         elif (other := taken.setdefault((schema.lower(), name.lower()), table)) != table:
             hint = f"give it another name in the lake: {{table: {str(table)!r}, as: {schema.lower()}.another_name}}"
-            yield Candidate(table, (Obstacle(f"a lake cannot tell its name from that of {other}", hint),))
+            yield Candidate(table, (Obstacle(f"to a lake, its name is the same as that of {other}", hint),))
         else:
             yield Candidate(table, readable=not lacking)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
+from headwater.change import TableName
 from headwater.checks.known import Known
 from headwater.config import Config, Table
 from headwater.errors import ConfigError, HeadwaterError, TableError
@@ -12,7 +13,7 @@ from headwater.lake.address import LakeAddress
 from headwater.postgres.connect import connect, translated
 from headwater.sink.addresses import group_lake, lake_addresses
 from headwater.source.server import identify
-from headwater.supervise.lakes import source_name, strange_lake
+from headwater.supervise.lakes import lost_files, source_name, strange_lake
 
 __all__ = ["lake_problems"]
 
@@ -35,13 +36,16 @@ def _problems(
 ) -> Iterator[HeadwaterError]:
     address = group_lake(config, env, group)
     address.check_could_open()
-    row, lake = known.groups.get(group), address.find(group)
-    id_ = None
+    row = known.groups.get(group)
+    lake = address.find(source_name(row.source_id, group) if row else group)
+    id_, lost = None, dict[TableName, str]()
     if lake is not None:
         with closing(lake):
-            id_ = lake.lake_id()
+            id_, lost = lake.lake_id(), dict(lake.lost())
         yield from _taken(config, known, group, address)
-    if row is not None and not recopy and (problem := strange_lake(config, row, id_)):
+    if row is None or recopy:
+        return
+    if problem := strange_lake(config, row, id_) or lost_files(config, row, known.tables[group], lost):
         yield problem
 
 

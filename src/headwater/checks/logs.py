@@ -12,6 +12,7 @@ from headwater.errors import ConfigError, HeadwaterError
 from headwater.files import check_could_write
 from headwater.log import Log
 from headwater.state import State, TableRow
+from headwater.words import counted
 
 __all__ = ["log_problems"]
 
@@ -54,6 +55,8 @@ def _warn_of_missing(log: Log, missing: list[str], rows: list[TableRow]) -> None
         if row.oid in last and row.state != "PAUSED" and row.position is not None and row.position <= last[row.oid]
     ]
     outcome = (
-        f"`run` copies the tables that need them again: {', '.join(needing)}" if needing else "no table needs them"
+        f"`run` copies again the tables that need what is lost: {', '.join(needing)}"
+        if needing
+        else "no table needs it"
     )
-    logger.warning("group %s: %d segments are gone from its log: %s", log.group, len(missing), outcome)
+    logger.warning("the log of group %s has lost %s: %s", log.group, counted(len(missing), "segment"), outcome)

@@ -6,17 +6,20 @@ import json
 
 import click
 
+from headwater.commands.options import common_options
 from headwater.config import Config
 
 __all__ = ["config"]
 
 
 @click.group()
+@common_options
 def config() -> None:
     """About the config file."""
 
 
 @config.command()
+@common_options
 def schema() -> None:
     """Print the JSON Schema of headwater.yaml, for editors and checks."""
     click.echo(

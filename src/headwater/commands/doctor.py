@@ -28,7 +28,7 @@ def doctor(options: Options, as_json: bool) -> None:
 
     file = options.file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     checks = diagnose(os.environ, file)
-    columns = ("check", "result", "found", "next move")
+    columns = ("check", "result", "found", "what to do")
     rows = [(c.name, "ok" if c.ok else "problem", c.found, "" if c.ok else c.hint) for c in checks]
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks], indent=2))

@@ -46,7 +46,7 @@ def group_drop(options: Options, name: str, yes: bool) -> None:
     """Forget a group: drop its slot, its publication, its staged changes and its state.
 
     Its tables in the lake stay as they are. If the config still has the group, the next `headwater run` copies its
-    tables anew, in place of their old mirrors.
+    tables again, in place of their old mirrors.
     """
     from headwater.supervise.groups import drop_group
 

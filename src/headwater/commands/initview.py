@@ -12,9 +12,9 @@ import yaml
 
 from headwater.change import TableName
 from headwater.checks.candidates import Candidates, Obstacle
-from headwater.commands.words import counted
 from headwater.config import DEFAULT_FILE
 from headwater.config.starting import GivenLake, GivenSource, group_name
+from headwater.words import counted
 
 __all__ = ["next_steps", "starter"]
 
@@ -43,7 +43,7 @@ groups:
   # The tables of a group share a replication slot, and each delivery is one snapshot of the lake with all of them.
   {group}:
     lake: main
-    # flush: {{interval: 2s, rows: 500000}}  # deliver when so much time has passed, or so many changes wait
+    # flush: {{interval: 2s, rows: 500000}}  # deliver after this time, or when this many changes wait
     tables:{tables}
 """
 
@@ -81,7 +81,7 @@ def next_steps(found: Candidates, file: Path, variables: Collection[str]) -> str
 def _about_password(given: bool) -> str:
     if given:
         return "Its password is not in this file: set PGPASSWORD."
-    return "If it wants a password, set PGPASSWORD, or have it in ~/.pgpass."
+    return "If it needs a password, set PGPASSWORD, or write it to ~/.pgpass."
 
 
 def _tables(found: Candidates) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Can this machine run Headwater? Each thing it needs is tried, and each problem comes with the next move."""
+"""Can this machine run Headwater? Each thing it needs is tried, and each problem comes with what to do."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from headwater.commands.words import counted, duration_text, short_duration, size_text
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
+from headwater.words import counted, duration_text, short_duration, size_text
 
 __all__ = ["coloured", "json_of", "show"]
 

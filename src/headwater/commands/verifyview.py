@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
-from headwater.commands.words import counted
 from headwater.verify import Verified
+from headwater.words import counted
 
 __all__ = ["show"]
 

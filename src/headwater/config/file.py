@@ -171,9 +171,7 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             return document.problem(where, f"unknown key {name!r}", hint)
         case "missing":
-            return document.problem(
-                where, "missing", f"write `{name}:` there; `headwater config schema` has what it may be"
-            )
+            return document.problem(where, "missing", f"add `{name}:`; `headwater config schema` shows what it may be")
         case "value_error":
             return document.problem(where, redact(str(found["ctx"]["error"]), document.from_environment(where)))
         case "model_type" | "dict_type" | "model_attributes_type":

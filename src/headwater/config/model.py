@@ -33,6 +33,7 @@ from headwater.config.values import (
     IcebergProperties,
     LakeTypeName,
     Name,
+    PartitionTexts,
     Place,
     Port,
     PostgresUrl,
@@ -94,7 +95,7 @@ class Table(_Model):
 
     table: SourceTable
     renamed: SourceTable | None = Field(default=None, alias="as")
-    partition_by: tuple[str, ...] = ()
+    partition_by: PartitionTexts = ()
     mode: Literal["mirror", "history"] = "mirror"
     columns: ColumnNames | None = None
     exclude: ColumnNames = ()
@@ -106,10 +107,10 @@ class Table(_Model):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.columns is not None and self.exclude:
-            raise ValueError("name either the `columns` to carry or those to `exclude`, not both")
+            raise ValueError("name either the `columns` to mirror or those to `exclude`, not both")
         lost = sorted(name for name in self.types if name in self.exclude or name not in (self.columns or self.types))
         if lost:
-            raise ValueError(f"`types` names {lost[0]!r}, a column that is not carried")
+            raise ValueError(f"`types` names {lost[0]!r}, a column that is not mirrored")
         return self
 
     @classmethod
@@ -273,10 +274,6 @@ def _not_built(config: Config) -> Iterator[tuple[str, str]]:
     for name, group in config.groups.items():
         if not group.tables:
             yield f"groups.{name}.tables", "a group without tables"
-        for index, table in enumerate(group.tables):
-            where = f"groups.{name}.tables[{index}]"
-            if table.partition_by:
-                yield f"{where}.partition_by", f"partitioning (of {str(table.table)!r})"
     yield from ((f"routes.{name}", "a route") for name in config.routes)
 
 
@@ -318,12 +315,12 @@ def _doubles(document: Document, groups: Mapping[str, Group]) -> Iterator[Config
             first = sources.setdefault((name, table.table), where)
             if first != where:
                 yield document.problem(
-                    where, f"{str(table.table)!r} is listed already at {first}", "remove one of them"
+                    where, f"{str(table.table)!r} is already listed at {first}", "remove one of them"
                 )
                 continue
-            # Lakes do not tell names apart by case.
+            # To a lake, names that differ in case only are the same.
             schema, target = table.target
             first = targets.setdefault((group.lake, schema.lower(), target.lower()), where)
             if first != where:
                 message = f"{str(table.table)!r} lands in {str(table.target)!r} of lake {group.lake!r}, as {first} does"
-                yield document.problem(where, message, "land it elsewhere with `as:`")
+                yield document.problem(where, message, "give it another name in the lake with `as:`")

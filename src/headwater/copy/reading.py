@@ -147,17 +147,23 @@ def _hold(cursor: adbc.Cursor, part: Range) -> None:
     """Keep the table as it is until we have read, and make sure that it is still what the snapshot saw.
 
     A table rewritten since (ALTER TABLE, TRUNCATE) looks empty to an older snapshot, without any error; after
-    VACUUM FULL its rows stand on other pages. Our query of pg_class sees the old file, the function the present one.
+    VACUUM FULL its rows stand on other pages. And a query finds columns by the names that they have now, which may
+    have gone from one column to another. Our query of the catalog sees what was there then, its functions what is now.
     """
     table = sql.Identifier(*part.table)
     cursor.execute(_text(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(table)))
-    same_file = sql.SQL(
-        "SELECT relfilenode = pg_relation_filenode(oid) FROM pg_class WHERE oid = {} AND oid = to_regclass({})"
+    same = sql.SQL(
+        "SELECT relfilenode = pg_relation_filenode(oid), NOT EXISTS (SELECT FROM pg_attribute"
+        " WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attname::text IS DISTINCT FROM"
+        " (pg_identify_object_as_address('pg_class'::regclass, attrelid, attnum)).object_names[3])"
+        " FROM pg_class c WHERE oid = {} AND oid = to_regclass({})"
     )
-    cursor.execute(_text(same_file.format(part.oid, _text(table))))
-    row = cursor.fetchone()
-    if row is None or not row[0]:
+    cursor.execute(_text(same.format(part.oid, _text(table))))
+    file, columns = cursor.fetchone() or (False, False)
+    if not file:
         raise TableError(f"{part.table} was rewritten or renamed while it was being copied", hint="copy it again")
+    if not columns:
+        raise TableError(f"columns of {part.table} were renamed or dropped while it was copied", hint="copy it again")
 
 
 def _select(expressions: Sequence[sql.Composable], part: Range, where: str | None) -> str:
@@ -185,18 +191,22 @@ def _translated(table: TableName) -> Iterator[None]:
         if exc.sqlstate is None or exc.sqlstate[:2] in _TROUBLE:
             raise _unreachable(table, exc) from exc
         raise TableError(
-            f"{table} cannot be copied: {exc}", hint="mend what PostgreSQL says; it is tried again"
+            f"{table} cannot be copied: {exc}",
+            hint="fix what PostgreSQL reports; `headwater run` tries again by itself",
         ) from exc
     except OSError as exc:  # from the middle of the stream, where ADBC has no SQLSTATE to give
         if "ERROR:" in str(exc):
             raise TableError(
-                f"{table} cannot be copied: {exc}", hint="mend what PostgreSQL says; it is tried again"
+                f"{table} cannot be copied: {exc}",
+                hint="fix what PostgreSQL reports; `headwater run` tries again by itself",
             ) from exc
         raise _unreachable(table, exc) from exc
 
 
 def _unreachable(table: TableName, exc: Exception) -> Unreachable:
-    return Unreachable(f"the source went away while {table} was being copied: {exc}", hint="it is tried again")
+    return Unreachable(
+        f"the source went away while {table} was being copied: {exc}", hint="`headwater run` tries again by itself"
+    )
 
 
 # From what ADBC returns to exactly the types that were asked for ------------------------------------------------------

@@ -277,7 +277,10 @@ class PostgresCatalog:
 def _catalog_error(url: LakeUrl, error: Exception, *, missing: bool) -> HeadwaterError:
     what = " ".join(str(error).split())
     if missing:
-        return OperatorMustAct(f"the catalog {url} is no longer a lake: {what}", hint="was it dropped or replaced?")
+        return OperatorMustAct(
+            f"the catalog {url} is no longer the lake that was opened: {what}",
+            hint="restore it; or give it up: `headwater run --recopy` copies all its tables anew",
+        )
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return OperatorMustAct(f"the catalog {url} cannot be read: {what}", hint="restore it, or name another file")
     if isinstance(error, psycopg.Error) and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

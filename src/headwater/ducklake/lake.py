@@ -12,18 +12,18 @@ from typing import TypeVar
 import duckdb
 from pyarrow import fs
 
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.ducklake import attempts, reading
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
-from headwater.ducklake.positions import positions
+from headwater.ducklake.positions import positions, reached
 from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
-from headwater.files import S3, filesystem
+from headwater.files import S3, filesystem, inside
 from headwater.lake.names import Names
 from headwater.lake.sqltext import literal
 
@@ -74,11 +74,39 @@ class Lake:
             return reading.live_tables(tx, self.data_path, names)
 
     def files(
-        self, table_ids: Collection[int], snapshot: Snapshot, bounds_of: Mapping[int, Collection[int]] | None = None
+        self,
+        table_ids: Collection[int],
+        snapshot: Snapshot,
+        bounds_of: Mapping[int, Collection[int]] | None = None,
+        partitions_of: Collection[int] = (),
     ) -> list[LiveFile]:
-        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns."""
+        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns.
+
+        Files of the tables in `partitions_of` come with their partitions.
+        """
         with self._reading() as tx:
-            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {})
+            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {}, partitions_of)
+
+    def missing_files(self, table_ids: Collection[int], *, every_file: bool) -> dict[int, str]:
+        """A file that is gone of each table that has lost one; the oldest of each is looked for, or `every_file`."""
+        found = self._paths(table_ids)
+        oldest = dict[int, str]()
+        for path, table_id in found.items():
+            oldest.setdefault(table_id, path)
+        asked = list(found if every_file else oldest.values())
+        try:
+            infos = self.filesystem.get_file_info([inside(path) for path in asked])
+        except OSError as error:
+            raise Unreachable(f"the files of {self.url} cannot be looked at: {error}") from error
+        gone = {path for path, info in zip(asked, infos, strict=True) if info.type == fs.FileType.NotFound}
+        live = self._paths(table_ids) if gone else {}  # once more: another client may have merged them meanwhile
+        return {live[path]: path for path in gone if path in live}
+
+    def _paths(self, table_ids: Collection[int]) -> dict[str, int]:
+        """The live files, oldest first, and the table of each."""
+        found = self.files(table_ids, self.snapshot())
+        deletes = {each.delete_file.path: each.table_id for each in found if each.delete_file is not None}
+        return {each.path: each.table_id for each in found} | deletes
 
     def inlined_rows(self, table_ids: Collection[int]) -> set[int]:
         """The tables that hold rows in the catalog itself; `flush_inlined` moves them into files."""
@@ -89,6 +117,21 @@ class Lake:
         """How far each table of a source has come here, by the source's OID."""
         with self._reading() as tx:
             return positions(tx, source)
+
+    def reached(self, source: str) -> tuple[int, Lsn] | None:
+        """How far the foremost table of a source has come, and the snapshot that shows it; None if there is none."""
+        with self._reading() as tx:
+            return reached(tx, source)
+
+    def commits(self) -> list[tuple[int, str | None]]:
+        """Every snapshot that is not expired, the oldest first, with the extra info of its commit."""
+        with self._reading() as tx:
+            return reading.commits(tx)
+
+    def names_at(self, snapshot: int) -> dict[int, TableName]:
+        """The names that tables had in a snapshot, by their ids."""
+        with self._reading() as tx:
+            return reading.names_at(tx, snapshot)
 
     def next_column_id(self, table_id: int) -> int:
         """The id for the next column of a table: never used before, not even by a column that was dropped."""

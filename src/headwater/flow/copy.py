@@ -11,7 +11,7 @@ from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError
 from headwater.flow.copyplan import CopyPlan, planned
 from headwater.flow.copyrange import COPIED, CopyOutcome, CopyRange, gathered
-from headwater.flow.mirroring import Mirroring, fail
+from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.names import settle_names
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
@@ -19,6 +19,7 @@ from headwater.lake.target import misfits_of, rows_of
 from headwater.spark import Survived, collected, on_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.transitions import Copied
+from headwater.words import counted
 
 __all__ = ["copy"]
 
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 def copy(m: Mirroring) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
+    check_lake(m)
     rows = {row.oid: row for row in _waiting(m)}
     if not rows:
         settle_names(m)
@@ -54,7 +56,8 @@ def copy(m: Mirroring) -> dict[int, int]:
 
 def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
     """Copy as many of the tables as Spark survives."""
-    logger.info("copying %d tables at %s in %d ranges", len(plan.mirrors), exported.lsn, len(plan.ranges))
+    tables, ranges = counted(len(plan.mirrors), "table"), counted(len(plan.ranges), "range")
+    logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
     def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
         attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
@@ -88,7 +91,7 @@ def _recorded(m: Mirroring, plan: CopyPlan, landed: Landed, rows: Sequence[Table
     standings = m.sink.standings()
     for row in rows:
         _copied(m, row, standings[row.oid])
-    logger.info("copied %d rows", sum(each.copied for each in landed.counts.values()))
+    logger.info("copied %s", counted(sum(each.copied for each in landed.counts.values()), "row"))
     return {oid: each.copied for oid, each in landed.counts.items()}
 
 

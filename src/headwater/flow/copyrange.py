@@ -1,4 +1,4 @@
-"""One Spark task of a copy: a range of a table → rows in the lake that nobody sees yet."""
+"""One Spark task of a copy: a range of a table → rows in the lake that readers do not see yet."""
 
 from __future__ import annotations
 

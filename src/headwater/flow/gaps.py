@@ -6,6 +6,7 @@ import logging
 
 from headwater.change import Lsn
 from headwater.flow.mirroring import Mirroring
+from headwater.words import counted
 
 __all__ = ["LOST", "mend"]
 
@@ -22,7 +23,7 @@ def mend(m: Mirroring) -> None:
     m.log.claim()
     missing = m.log.missing()
     if missing:
-        logger.error("group %s: %d segments are gone from its log", m.group, len(missing))
+        logger.error("the log of group %s has lost %s", m.group, counted(len(missing), "segment"))
     needed = _needed(m, missing)
     for row in m.state.tables(m.group):
         if row.oid in needed:

@@ -10,13 +10,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.change import Lsn
+from headwater.errors import OperatorMustAct
 from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import Scratch
 from headwater.state import State, TableRow
 from headwater.state.transitions import Failed, Retried
+from headwater.words import counted
 
-__all__ = ["Mirroring", "fail", "give_up", "retry", "tidy", "try_again"]
+__all__ = ["Mirroring", "check_lake", "fail", "give_up", "retry", "tidy", "try_again"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ class Mirroring:
     state: State
     log: Log
     sink: Sink[Any, Lsn]
+    lake_id: str  # of the lake that was opened
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
@@ -40,6 +43,16 @@ class Mirroring:
     def close(self) -> None:
         """Give back the lake's connections; state and Spark belong to whoever opened them."""
         self.sink.close()
+
+
+def check_lake(m: Mirroring) -> None:
+    """Refuse a lake that has taken the place of the one that was opened: in it, all mirrors seem to be dropped."""
+    found = m.sink.lake_id()
+    if found != m.lake_id:
+        raise OperatorMustAct(
+            f"the lake of group {m.group!r} was replaced by another one: it had id {m.lake_id}, and now it has {found}",
+            hint="restore it; or give it up: stop this run, `headwater run --recopy` copies all its tables anew",
+        )
 
 
 def fail(m: Mirroring, row: TableRow, error: str) -> None:
@@ -78,9 +91,9 @@ def tidy(m: Mirroring) -> None:
     """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
-        logger.info("deleted %d files of the lake that were written and never committed", gone)
+        logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
     waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
     # Of a table that was dropped nothing more comes.
     positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]
     if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
-        logger.info("deleted %d segment files that every table has passed", gone)
+        logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))

@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 
 from headwater.errors import Unreachable
 from headwater.flow.mirroring import Mirroring
+from headwater.words import counted
 
 __all__ = ["progress_logged"]
 
 logger = logging.getLogger(__name__)
 
-TELL_EVERY = 5.0  # seconds
+REPORT_EVERY = 5.0  # seconds
 
 
 @contextmanager
@@ -23,11 +24,12 @@ def progress_logged(m: Mirroring, oids: Container[int]) -> Iterator[None]:
     done = threading.Event()
 
     def log() -> None:
-        while not done.wait(TELL_EVERY):
+        while not done.wait(REPORT_EVERY):
             with suppress(Unreachable):
                 rows = [row for row in m.state.tables(m.group) if row.oid in oids]
                 total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
-                logger.info("copied %d of about %d rows so far", sum(row.copied_rows for row in rows), total)
+                copied = sum(row.copied_rows for row in rows)
+                logger.info("copied %s of about %s so far", f"{copied:,}", counted(total, "row"))
 
     thread = threading.Thread(target=log, name="copy-progress", daemon=True)
     thread.start()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -35,6 +36,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
 from headwater.files import S3
+from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
 __all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
@@ -65,6 +67,7 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
         file.parent.mkdir(parents=True, exist_ok=True)
     if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
         given["init_catalog_tables"] = "true" if create else "false"
+    given.setdefault("py-io-impl", f"{DurableFileIO.__module__}.{DurableFileIO.__name__}")
     where = shown(properties)
     with _translated(where, secrets):
         try:
@@ -116,17 +119,20 @@ class IcebergCatalog:
         return schemas, [TableName(schema, each[-1]) for schema, each in found]
 
     def load(self, name: TableName) -> Table | None:
+        """None if there is no such table, or if nothing is left of it but its name."""
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.load_table(_identifier(name))
-            except (NoSuchTableError, NoSuchNamespaceError):
+            except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):
                 return None
 
     def stage(
         self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
     ) -> CreateTableTransaction:
-        """A table to be created: where it will be is known, and nobody sees it before `commit`."""
+        """A table to be created: its location is known, and no reader sees it before `create`."""
         self.make_namespace(name.schema)
+        if self.load(name) is None:
+            self.drop(name)  # there may be one whose metadata is gone
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.create_table_transaction(
@@ -149,7 +155,15 @@ class IcebergCatalog:
         """The table as it is after the commit. CommitConflict: nothing landed. CommitUnknown: it may have."""
         same = AssertTableUUID(uuid=table.metadata.table_uuid)
         with _translated(self._where, self._secrets, committing=True):
-            return self._committed(table, (same, *requirements), updates)
+            try:
+                return self._committed(table, (same, *requirements), updates)
+            except (BadRequestError, NoSuchTableError) as error:
+                raise CommitFailedException(str(error)) from error
+            except ValueError as error:
+                if type(error) is not ValueError:  # one that was raised about the catalog's answer
+                    raise
+                # What PyIceberg itself refuses to do to the newest metadata, as to commit below a sequence number.
+                raise CommitFailedException(str(error)) from error
 
     def rename(self, old: TableName, new: TableName) -> None:
         self.make_namespace(new.schema)
@@ -186,7 +200,7 @@ class IcebergCatalog:
 
 
 def _folder(name: str) -> str:
-    """A name as part of a path: a `/` would lead elsewhere, and DuckDB takes a `*` for any file."""
+    """A name as part of a path: a `/` would lead elsewhere, a `%` is an escape, a `*` is any file to DuckDB."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

@@ -35,6 +35,7 @@ class Folder:
     def __init__(self, root: str, place: str) -> None:
         remote = root.startswith("s3://")
         self.root = root.rstrip("/") if remote else os.path.abspath(root)
+        self._place = place
         self.uri = f"{self.root}/segments/{place}"
         self._system, self._path = filesystem(self.uri), inside(self.uri)
         self._local = not remote
@@ -47,6 +48,20 @@ class Folder:
                     return bytes(stream.read()).decode().strip()
             except FileNotFoundError:
                 return None
+
+    def is_copy_of(self, root: str) -> bool:
+        """Whether the log at `root` still exists as well, with the same id. Another name of this folder is no copy."""
+        original = Folder(root, self._place)
+        if original.uri == self.uri:
+            return False
+        try:
+            found = original.id()
+        except Unreachable:
+            return False  # it was moved away from there
+        return found is not None and found == self.id() and not self._same(original)
+
+    def _same(self, other: Folder) -> bool:
+        return self._local and other._local and os.path.samefile(self._path, other._path)
 
     def identify(self, id: str) -> None:
         """Give the folder an id."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Committed, Lsn, Relation
+from headwater.change import Committed, Lsn, NewestCommit, Relation
 from headwater.errors import LogGap, OperatorMustAct, Unreachable
 from headwater.log import segment
 from headwater.log.folder import Folder, place
@@ -22,6 +22,7 @@ from headwater.log.index import Index, Indexed, Written
 from headwater.log.slices import LogSlice, segment_ref
 from headwater.log.versions import Evidence, Versions
 from headwater.state import Location, State
+from headwater.words import counted
 
 __all__ = ["Log"]
 
@@ -52,7 +53,7 @@ class Log:
     def strange(self) -> OperatorMustAct | None:
         """Why the folder cannot be the group's log; None if it can."""
         row = self._state.group(self.group)
-        return strange_log(self.group, self._folder.root, self._folder.id(), row.log if row else None)
+        return self._strange(self._folder.id(), row.log if row else None)
 
     def missing(self) -> list[str]:
         """Registered segments whose files are gone."""
@@ -211,10 +212,10 @@ class Log:
             found.append(each)
             rows += each.rows
         if gone := self._folder.missing([each.name for each in found]):
-            raise LogGap(f"{len(gone)} segments are gone from the log {self._folder.uri!r}", hint=_MENDS)
+            raise LogGap(f"the log {self._folder.uri!r} has lost {counted(len(gone), 'segment')}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
         refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
-        return LogSlice(tuple(refs), limit)
+        return LogSlice(tuple(refs), limit, self._newest(found, limit))
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
@@ -238,14 +239,31 @@ class Log:
         self._folder.delete(names)  # after the index: a crash in between leaves an orphan, not a gap
         return len(names)
 
+    def _newest(self, segments: Sequence[Indexed], before: Lsn) -> NewestCommit | None:
+        """The newest commit before a position; a segment that goes past it is read for that."""
+        whole = [NewestCommit(each.last_lsn, each.last_commit) for each in segments if each.last_lsn < before]
+        cut = [newest for each in segments if each.last_lsn >= before for newest in self._commits(each.name, before)]
+        found = [*whole, *cut]
+        return NewestCommit(max(each.lsn for each in found), max(each.ts for each in found)) if found else None
+
+    def _commits(self, name: str, before: Lsn) -> list[NewestCommit]:
+        rows = self._folder.read(name, ["commit_lsn", "commit_ts"])
+        rows = rows.filter(pc.less(rows["commit_lsn"], before.value))
+        lsn, ts = pc.max(rows["commit_lsn"]).as_py(), pc.max(rows["commit_ts"]).as_py()
+        return [] if lsn is None else [NewestCommit(Lsn(lsn), ts)]
+
     def _claimed(self, recorded: Location | None) -> Location:
         found = self._folder.id()
-        if problem := strange_log(self.group, self._folder.root, found, recorded):
+        if problem := self._strange(found, recorded):
             raise problem
         if found is None or recorded is None:
             found = uuid.uuid4().hex
             self._folder.identify(found)
         return Location(self._folder.root, found)
+
+    def _strange(self, found: str | None, recorded: Location | None) -> OperatorMustAct | None:
+        copied = recorded is not None and found == recorded.id and self._folder.is_copy_of(recorded.place)
+        return strange_log(self.group, self._folder.root, found, recorded, copied=copied)
 
     def _write(self, table: pa.Table, first: Lsn) -> str:
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique: no file is ever overwritten

@@ -174,7 +174,7 @@ def _json(relation: Relation) -> str:
 def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
     lsn, id, oid, namespace, name, identity, kept = row
     columns = tuple(_column(each) for each in kept["columns"])
-    facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"])
+    facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"], kept["unsent"])
     table = TableName(namespace, name)
     return lsn, Relation(id, oid, table, identity, columns, facts, kept["generation"], kept["reason"])
 

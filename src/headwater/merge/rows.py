@@ -165,7 +165,7 @@ def _from_lake(
 def unfit_key(table: str, column: str, kind: LakeType, bad: Bad) -> TableError:
     return TableError(
         f"the key of {table} holds {bad.text!r} in column {column!r}, which the lake's {kind} cannot hold",
-        hint=f"let it travel as text: `types: {{{column}: varchar}}`, under another name with `as:`",
+        hint=f"mirror the column as text: `types: {{{column}: varchar}}`, under another name with `as:`",
     )
 
 

@@ -106,7 +106,9 @@ def translated(url: str) -> Iterator[None]:
             hint="rename it, or take its table out of the config",
         ) from exc
     except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
-        raise Unreachable(f"lost {server_name(url)}: {_first_line(exc)}", hint="it is tried again") from exc
+        raise Unreachable(
+            f"lost {server_name(url)}: {_first_line(exc)}", hint="try again later; `headwater run` does so by itself"
+        ) from exc
 
 
 def _first_line(exc: BaseException) -> str:

@@ -23,9 +23,9 @@ XLOG_DATA = ord("w")
 KEEPALIVE = ord("k")
 _UNDEFINED = "42704"
 _NO_PUBLICATION = (
-    "start `headwater run` again, which makes a publication that is missing; if it says so again, changes were made"
-    " while there was none, and this server cannot read on: `headwater group drop` the group, then `headwater run`"
-    " copies its tables anew"
+    "start `headwater run` again, which creates a missing publication; if the error comes back, changes were made while"
+    " there was none, and this server cannot skip them: `headwater group drop` the group, then `headwater run`"
+    " copies its tables again"
 )
 
 
@@ -40,7 +40,7 @@ class QueryFailed(OperatorMustAct):
 class Replication:
     """A connection in replication mode to one database."""
 
-    def __init__(self, url: str, application_name: str) -> None:
+    def __init__(self, url: str, application_name: str, *, unconverted: bool = False) -> None:
         info = conninfo(url, replication="database", application_name=application_name)
         self._url = url
         self._conn = pq.PGconn.connect(info.encode())
@@ -49,12 +49,20 @@ class Replication:
             self._conn.finish()
             raise refused(url, text)
         prepare(self.query, as_stored=True)
-        self.receive = self._conn.get_copy_data  # bound once: it is called for every change
+        if unconverted:  # text comes in the database's encoding
+            self.query("SELECT set_config('client_encoding', current_setting('server_encoding'), false)")
+        self.receive: Callable[[int], tuple[int, memoryview]] = (
+            self._conn.get_copy_data
+        )  # bound once: it is called for every change
 
     @property
     def server_version(self) -> int:
         """The major version."""
         return self._conn.server_version // 10000
+
+    @property
+    def server_encoding(self) -> str:
+        return (self._conn.parameter_status(b"server_encoding") or b"").decode()
 
     def query(self, sql: str, waiting: Callable[[float], None] | None = None) -> list[str]:
         """Run a replication command; return its one row. `waiting` is called each second, with the seconds so far."""
@@ -111,7 +119,10 @@ class Replication:
 
     def lost(self) -> HeadwaterError:
         reason = " ".join(self._conn.error_message.decode("utf-8", "replace").split()) or "the server ended the stream"
-        return Unreachable(f"lost the stream from {server_name(self._url)}: {reason}", hint="it is tried again")
+        return Unreachable(
+            f"lost the stream from {server_name(self._url)}: {reason}",
+            hint="try again later; `headwater run` does so by itself",
+        )
 
     def close(self) -> None:
         self._conn.finish()
@@ -132,8 +143,12 @@ class Replication:
         reason = " ".join(f"{text} {detail}".split())
         # connection trouble, resources, shutdown or start-up: time mends them
         if not state or state[:2] in ("08", "53") or state[:3] == "57P":
-            return Unreachable(f"{server_name(self._url)}: {reason}", hint="it is tried again")
-        hint = _NO_PUBLICATION if state == _UNDEFINED else "mend what PostgreSQL says, then start `headwater run` again"
+            return Unreachable(
+                f"{server_name(self._url)}: {reason}", hint="try again later; `headwater run` does so by itself"
+            )
+        hint = (
+            _NO_PUBLICATION if state == _UNDEFINED else "fix what PostgreSQL reports, then start `headwater run` again"
+        )
         return QueryFailed(f"{server_name(self._url)} refuses: {reason}", hint=hint, sqlstate=state)
 
 

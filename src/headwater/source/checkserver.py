@@ -9,6 +9,7 @@ from typing import Any
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import Connection, server_name
 from headwater.source.naming import object_name, quoted
+from headwater.words import counted
 
 __all__ = ["NO_ENCODING", "REPLICATES", "server_problems"]
 
@@ -74,12 +75,13 @@ def _room(connection: Connection, where: str, names: list[str]) -> Iterator[Oper
     missing = len(names) - ours + 1  # and for a while one more: that of a first copy, or of `verify`
     if used + missing > slots:
         yield OperatorMustAct(
-            f"{where} has {slots - used} free replication slots, {missing} are needed (max_replication_slots {slots})",
+            f"{where} has {counted(slots - used, 'free replication slot')}, {missing} are needed"
+            f" (max_replication_slots {slots})",
             hint="raise max_replication_slots and restart the server, or drop a slot that is not used",
         )
     if sending + len(names) + 1 > senders:
         yield OperatorMustAct(
-            f"{where} has {senders - sending} free WAL senders, {len(names) + 1} are needed"
+            f"{where} has {counted(senders - sending, 'free WAL sender')}, {len(names) + 1} are needed"
             f" (max_wal_senders {senders})",
             hint="raise max_wal_senders and restart the server",
         )
@@ -89,14 +91,14 @@ def _report_encoding(connection: Connection, where: str) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding == NO_ENCODING:
         logger.warning(
-            "%s has the encoding SQL_ASCII, which is none: its text is read as UTF-8, and a value that is not becomes"
-            " NULL in the lake and is kept in quarantine",
+            "%s has the encoding SQL_ASCII, which means none: its text is read as UTF-8, and a value that is not valid"
+            " UTF-8 becomes NULL in the lake and is kept in quarantine",
             where,
         )
     elif encoding != "UTF8":
         logger.info(
-            "%s has the encoding %s: the server converts its text to UTF-8; a character that it cannot convert would"
-            " stop capture",
+            "%s has the encoding %s: the server converts its text to UTF-8; a changed value that it cannot convert"
+            " becomes NULL in the lake and is kept in quarantine, and a table that has such a value cannot be copied",
             *(where, encoding),
         )
 

@@ -197,12 +197,12 @@ def _unlisted(connection: Connection, wish: TableWish, relation: Relation) -> It
     if relation.identity == "f":
         if any(not wish.carries(column.name) for column in relation.columns):
             yield ConfigError(
-                f"table {table!r} has replica identity FULL: all its columns must be carried",
+                f"table {table!r} has replica identity FULL: all its columns must be mirrored",
                 hint=f"remove `columns` and `exclude`, or ALTER TABLE {table} REPLICA IDENTITY DEFAULT;",
             )
     elif lost := [name for name in keys if not wish.carries(name)]:
         yield ConfigError(
-            f"table {table!r}: the columns of its key must be carried: {', '.join(lost)}",
+            f"table {table!r}: the columns of its key must be mirrored: {', '.join(lost)}",
             hint="add them to `columns`" if wish.columns is not None else "take them out of `exclude`",
         )
 

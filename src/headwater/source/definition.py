@@ -55,7 +55,7 @@ class _Type:
     dims: int
     element: int
     delimiter: str  # of arrays of it
-    parts: list[str] | None  # an enum's labels, the oldest first; a composite type's attributes by their types, as one
+    parts: list[str] | None  # an enum's labels, the oldest first; a composite type's attributes, as one
     below: list[int]  # the types that it is made of
 
 
@@ -95,7 +95,9 @@ class Definition:
         """The definition as a relation version of these columns; its id is 0."""
         columns = tuple(map(self.column, sent))
         parts = self._parts(each.type_oid for each in columns)
-        facts = Facts(dict(self.files), parts, self.primary_index)
+        alive = {number for number, each in self.attributes.items() if not each.dropped}
+        unsent = sorted(alive - {each.attnum for each in columns})
+        facts = Facts(dict(self.files), parts, self.primary_index, unsent)
         return Relation(0, self.oid, self.table, self.identity, columns, facts)
 
     def column(self, each: Attribute) -> Column:
@@ -238,7 +240,8 @@ _SQL = """
                 WHEN 'e' THEN to_json(ARRAY(
                     SELECT enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.oid))
                 WHEN 'c' THEN to_json(ARRAY[coalesce((
-                    SELECT string_agg(format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum) FROM pg_attribute a
+                    SELECT string_agg(concat_ws(' ', a.attnum, a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
+                    FROM pg_attribute a
                     WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped), '')]) END,
                 to_json(ARRAY(SELECT part.oid::bigint FROM ({below}) part))))
             FROM needed JOIN pg_type t ON t.oid = needed.oid),

@@ -101,7 +101,9 @@ def _group_of(slot: Slot) -> str:
 
 def start_over(group: str) -> str:
     """What is left to do when changes are gone for good."""
-    return f"`headwater group drop {group}`, then `headwater run` copies the tables anew, in place of their old mirrors"
+    return (
+        f"`headwater group drop {group}`, then `headwater run` copies the tables again, in place of their old mirrors"
+    )
 
 
 def slot_gone(row: GroupRow) -> SlotLost:
@@ -121,5 +123,5 @@ def foreign_slot(slot: str, group: str) -> OperatorMustAct:
 def other_source(row: GroupRow, identity: SourceIdentity) -> OperatorMustAct:
     return OperatorMustAct(
         f"group {row.name!r} was captured from source {row.source_id!r}, this one is {identity.source_id!r}",
-        hint=f"point `source` at the server it was; or start over: {start_over(row.name)}",
+        hint=f"point `source` back at that server; or start over: {start_over(row.name)}",
     )

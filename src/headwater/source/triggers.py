@@ -23,18 +23,19 @@ __all__ = ["PREFIX", "install", "install_sql", "installed", "marks", "remove"]
 PREFIX = "headwater"  # of the messages; a definition is JSON
 
 _SETTINGS = " ".join(f"SET {name} = '{value}'" for name, value in PRINTED.items())
+# What is to be emitted: the definitions of the published tables that these objects are, or are a part of.
 _REPORT = """
     DECLARE
-      affected oid;
-      content jsonb;
       rewrites jsonb := coalesce(nullif(current_setting('headwater.rewrites', true), ''), '{}');
     BEGIN
-      FOR affected IN
+      RETURN ARRAY(
         WITH RECURSIVE changed(classid, objid) AS (
           SELECT * FROM unnest(classes, objects)
           UNION SELECT used.* FROM changed CROSS JOIN LATERAL (
             SELECT 'pg_type'::regclass::oid, c.reltype FROM pg_class c
             WHERE changed.classid = 'pg_class'::regclass AND c.oid = changed.objid AND c.reltype <> 0
+            UNION ALL SELECT changed.classid, i.inhrelid FROM pg_inherits i
+            WHERE changed.classid = 'pg_class'::regclass AND i.inhparent = changed.objid
             UNION ALL SELECT d.classid, d.objid FROM pg_depend d
             WHERE changed.classid = 'pg_type'::regclass AND d.refclassid = changed.classid
             AND d.refobjid = changed.objid AND d.classid IN ('pg_type'::regclass, 'pg_class'::regclass)
@@ -43,69 +44,78 @@ _REPORT = """
           SELECT objid FROM changed WHERE classid = 'pg_class'::regclass
           UNION SELECT above.relid FROM changed, pg_partition_ancestors(changed.objid) above
           WHERE changed.classid = 'pg_class'::regclass
+        ), published(oid) AS (
+          SELECT DISTINCT r.prrelid FROM tables JOIN pg_publication_rel r ON r.prrelid = tables.oid
+          JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname LIKE 'headwater\\_%'
         )
-        SELECT DISTINCT r.prrelid FROM tables JOIN pg_publication_rel r ON r.prrelid = tables.oid
-        JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname LIKE 'headwater\\_%'
-      LOOP
-        BEGIN
-          -- Of a transaction that is streamed before its end, only the content can tell the subtransaction.
-          content := headwater.definition(affected)::jsonb
-            || jsonb_build_object('rewrite', coalesce(rewrites ->> affected::text, 'none'), 'xid',
-            (SELECT l.transactionid::text::bigint FROM pg_locks l WHERE l.locktype = 'transactionid'
-             AND l.pid = pg_backend_pid() AND l.granted ORDER BY age(l.transactionid) LIMIT 1));
-        EXCEPTION WHEN OTHERS THEN
-          RAISE WARNING 'headwater could not report a schema change of table %: %', affected::regclass, SQLERRM;
-          content := '{"lost": true}';
-        END;
-        PERFORM pg_logical_emit_message(true, 'headwater', content::text);
+        -- Of a transaction that is streamed before its end, only the content can name the subtransaction.
+        SELECT (headwater.definition(t.oid)::jsonb
+                || jsonb_build_object('rewrite', coalesce(rewrites ->> t.oid::text, 'none'), 'xid', (
+                   SELECT l.transactionid::text::bigint FROM pg_locks l WHERE l.locktype = 'transactionid'
+                   AND l.pid = pg_backend_pid() AND l.granted ORDER BY age(l.transactionid) LIMIT 1)))::text
+        FROM published t);
+    END
+"""
+# Whatever goes wrong, the user's command succeeds: what it did is read from the catalog then.
+_EMIT = """
+    DECLARE
+      content text;
+      contents text[];
+    BEGIN
+      BEGIN
+        SELECT headwater.report(array_agg(c.classid), array_agg(c.objid)) INTO contents FROM (<objects>) c;
+      EXCEPTION WHEN OTHERS THEN
+        RAISE WARNING 'headwater could not report a schema change: %', SQLERRM;
+        contents := ARRAY['{"lost": true}'];
+      END;
+      FOREACH content IN ARRAY contents LOOP
+        PERFORM pg_logical_emit_message(true, 'headwater', content);
       END LOOP;
       -- To PostgreSQL a message is where its record ends, a row where its record begins. Between subtransactions the
       -- next row would be as early as the message, and might be sent first: so another record comes between them.
-      IF content IS NOT NULL THEN
+      IF cardinality(contents) > 0 THEN
         PERFORM pg_logical_emit_message(true, 'headwater', '');
       END IF;
+      <afterwards>
     END
 """
-_COMMAND = """
-    BEGIN
-      PERFORM headwater.report(array_agg(c.classid), array_agg(c.objid)) FROM (
+_ALTERED = """
         SELECT classid, objid FROM pg_event_trigger_ddl_commands()
         WHERE classid IN ('pg_class'::regclass, 'pg_type'::regclass)
         UNION SELECT 'pg_class'::regclass, t.oid FROM pg_event_trigger_ddl_commands() s
         JOIN pg_class t ON t.relnamespace = s.objid AND t.relkind IN ('r', 'p')
         WHERE s.classid = 'pg_namespace'::regclass
         UNION SELECT 'pg_class'::regclass, r.prrelid FROM pg_event_trigger_ddl_commands() e
-        JOIN pg_publication_rel r ON r.oid = e.objid WHERE e.classid = 'pg_publication_rel'::regclass) c;
-      PERFORM set_config('headwater.rewrites', '', true);
-    END
+        JOIN pg_publication_rel r ON r.oid = e.objid WHERE e.classid = 'pg_publication_rel'::regclass
 """
-_DROP = """
-    BEGIN
-      IF tg_tag <> 'ALTER TABLE' THEN  -- which is reported at its end
-        PERFORM headwater.report(array_agg(classid), array_agg(objid)) FROM pg_event_trigger_dropped_objects()
-        WHERE classid = 'pg_class'::regclass AND objsubid > 0;
-      END IF;
-    END
+_DROPPED = """
+        SELECT classid, objid FROM pg_event_trigger_dropped_objects()
+        WHERE classid = 'pg_class'::regclass AND objsubid > 0
+        AND tg_tag <> 'ALTER TABLE'  -- which is reported at its end
 """
 _REWRITE = """
     DECLARE
-      rewritten oid := coalesce(pg_partition_root(pg_event_trigger_table_rewrite_oid()),
-                                pg_event_trigger_table_rewrite_oid());
+      rewritten oid := pg_event_trigger_table_rewrite_oid();
       reason int := pg_event_trigger_table_rewrite_reason();
-      rewrites jsonb := coalesce(nullif(current_setting('headwater.rewrites', true), ''), '{}');
+      earlier jsonb;
+      these jsonb;
       context text;
     BEGIN
       -- 2: a default or an expression is computed, 4: another type; 1 (persistence) and 8 (access method) keep values.
       IF reason & 6 <> 0 THEN
         -- A command that the client has sent itself, and that says USING nowhere, only casts.
         GET DIAGNOSTICS context = PG_CONTEXT;
-        IF reason & 2 <> 0 OR context ~ E'\\n' OR current_query() ~* '\\yusing\\y' THEN
-          rewrites := rewrites || jsonb_build_object(rewritten::text, 'values');
-        ELSE
-          rewrites := jsonb_build_object(rewritten::text, 'cast') || rewrites;
-        END IF;
-        PERFORM set_config('headwater.rewrites', rewrites::text, true);
+        SELECT jsonb_object_agg(t.oid, CASE WHEN reason & 2 = 0 AND context !~ E'\\n'
+                                            AND current_query() !~* '\\yusing\\y' THEN 'cast' ELSE 'values' END)
+        INTO these FROM (SELECT rewritten UNION SELECT relid FROM pg_partition_ancestors(rewritten)) t(oid);
+        earlier := coalesce(nullif(current_setting('headwater.rewrites', true), ''), '{}');
+        -- A partitioned table got new values if one of its partitions did.
+        PERFORM set_config('headwater.rewrites', (CASE these ->> rewritten::text WHEN 'values' THEN earlier || these
+                                                  ELSE these || earlier END)::text, true);
       END IF;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE WARNING 'headwater could not report a schema change: %', SQLERRM;
+      PERFORM pg_logical_emit_message(true, 'headwater', '{"lost": true}');
     END
 """
 _TAGS = (
@@ -233,15 +243,18 @@ def _functions(version: int) -> list[_Function]:
     definition = definition_sql(version, "ARRAY[$1]", "'{}'", "'{}'")
     return [
         _Function("definition", "oid", "json", definition, "sql"),
-        _Function("report", "classes oid[], objects oid[]", "void", _plain(_REPORT)),
-        _Function("command", "", "event_trigger", _plain(_COMMAND)),
-        _Function("drop", "", "event_trigger", _plain(_DROP)),
-        _Function("rewrite", "", "event_trigger", _plain(_REWRITE)),
+        _Function("report", "classes oid[], objects oid[]", "text[]", dedent(_REPORT)),
+        _Function(
+            "command", "", "event_trigger", _emitting(_ALTERED, "PERFORM set_config('headwater.rewrites', '', true);")
+        ),
+        _Function("drop", "", "event_trigger", _emitting(_DROPPED)),
+        _Function("rewrite", "", "event_trigger", dedent(_REWRITE)),
     ]
 
 
-def _plain(body: str) -> str:
-    return dedent(body)
+def _emitting(objects: str, afterwards: str = "") -> str:
+    """The body of a trigger that reports what happened to these objects."""
+    return dedent(_EMIT.replace("<objects>", objects).replace("<afterwards>", afterwards))
 
 
 def _md5(text: str) -> str:

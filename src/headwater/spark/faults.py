@@ -27,7 +27,7 @@ def table_error(error: Exception) -> TableError:
     where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
     return TableError(
         f"a Spark task failed at its rows: {type(error).__name__}: {error} ({where})",
-        hint="if it is for want of memory, lower flush.rows or give Spark's workers more; else please report it",
+        hint="if memory ran out, lower flush.rows or give Spark's workers more; otherwise please report it",
     )
 
 
@@ -45,7 +45,10 @@ def shared_error(traceback_text: str) -> HeadwaterError:
     ours = getattr(errors, kind, None)
     if isinstance(ours, type) and issubclass(ours, HeadwaterError):
         return ours(said)
-    return Unreachable(f"a Spark task failed: {kind}: {said}", hint="it is tried again")
+    hint = "`headwater run` tries again by itself"
+    if kind == FileNotFoundError.__name__:
+        hint += "; if files of the lake are gone for good, stop this run: `headwater run --recopy` copies their tables"
+    return Unreachable(f"a Spark task failed: {kind}: {said}", hint=hint)
 
 
 def raised(traceback_text: str) -> str:

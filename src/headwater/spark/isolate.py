@@ -14,13 +14,17 @@ from typing import Generic, TypeVar
 from pyspark.sql import SparkSession
 
 from headwater.spark.tasks import JobDied
+from headwater.words import counted
 
 __all__ = ["Survived", "surviving"]
 
 logger = logging.getLogger(__name__)
 
 Done = TypeVar("Done")
-_MEMORY = "it may need more memory than a worker has: lower flush.rows, or give Spark's workers more"
+_MEMORY = (
+    "it may need more memory than there is: lower flush.rows, or give Spark more: spark.driver.memory in spark.conf for"
+    " a local master, or more for its Python workers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[in
         except JobDied as died:
             reason = f"the Spark job for this table died: {died}\nhint: {_MEMORY}"
         spark.range(1).count()  # fails if it is Spark that died
-        logger.warning("a Spark job for %d tables died: %s", len(part), reason)
+        logger.warning("a Spark job for %s died: %s", counted(len(part), "table"), reason)
         if len(part) > 1:
             part = part[: len(part) // 2]
         elif part[0] not in suspect:

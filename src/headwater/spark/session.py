@@ -43,6 +43,7 @@ _DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
+    "spark.executor.killOnFatalError.depth": "0",  # rows that the JVM has no memory for end their task, not the JVM
     "spark.log.level": "ERROR",
 }
 

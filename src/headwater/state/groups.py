@@ -34,8 +34,8 @@ class Groups(Database):
             raise OperatorMustAct(
                 f"group {name!r} was captured from source {row.source_id!r}, slot {row.slot!r};"
                 f" now it should be {source_id!r}, slot {slot!r}",
-                hint=f"point `source` at the database it was; or start over: `headwater group drop {name}`, then"
-                " `headwater run` copies the tables anew",
+                hint=f"point `source` back at that database; or start over: `headwater group drop {name}`, then"
+                " `headwater run` copies the tables again",
             )
         return row
 

@@ -39,7 +39,8 @@ class Lock:
                     if time.monotonic() >= deadline:
                         raise OperatorMustAct(
                             f"another headwater holds the lock {self.name!r}: {self._holder(connection)}",
-                            hint="stop that process, or end its session with pg_terminate_backend(pid)",
+                            hint="stop that headwater, or end its session with SELECT pg_terminate_backend(...) and"
+                            " the PostgreSQL pid above",
                         )
                     time.sleep(0.1)
             except BaseException:
@@ -87,4 +88,4 @@ class Lock:
         if row is None:
             return "it has just been released"
         pid, application, address, since = row
-        return f"pid {pid}, {application!r} from {address or 'this machine'}, since {since}"
+        return f"PostgreSQL pid {pid}, {application!r} from {address or 'the same machine'}, since {since}"

@@ -45,12 +45,14 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
     """A group, opened for delivery. It must have been made ready."""
     row = state.group(group)
     assert row is not None
+    sink = own_lake(config, env, state, group)
     return flow.Mirroring(
         group=group,
         source_url=config.source,
         state=state,
         log=open_log(config, state, group),
-        sink=own_lake(config, env, state, group),
+        sink=sink,
+        lake_id=sink.lake_id(),
         spark=spark,
         scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
         max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,

@@ -25,7 +25,7 @@ from headwater.state.succession import add_successor, reclaim, take_over
 from headwater.state.transitions import Paused, Resumed
 from headwater.supervise.opening import open_log
 
-__all__ = ["make_ready", "wishes"]
+__all__ = ["another_mode", "make_ready", "wishes"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ def make_ready(config: Config, state: State) -> None:
             there = [each for each in found if each.there]
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
-            _refuse_another_mode(each)
+            if problem := another_mode(each.entry, each.row):
+                raise problem
             # Before the publication sends more: after a crash in between, this could not be seen any more.
             for reason in reasons.get(each.oid, ()):
                 logger.warning("table %s will be copied again: %s", each.name, reason)
@@ -169,20 +170,22 @@ def _reasons(connection: Connection, publication: str, found: _Found) -> Iterato
         return
     if row.options.types != found.entry.types:
         yield "the config asks for other types"
+    if row.options.partition_by != found.entry.partition_by:
+        yield "the config asks for other partitions"
     sent = {column.name for column in described(connection, found.oid, publication).columns}
     whole = {column.name for column in described(connection, found.oid, None).columns}
     if more := sorted(set(found.columns or whole) - sent):
         yield f"the config asks for more of its columns: {', '.join(more)}"
 
 
-def _refuse_another_mode(found: _Found) -> None:
-    row = found.row
-    if row is not None and row.position is not None and row.options.mode != found.entry.mode:
-        raise ConfigError(
-            f"table {str(found.entry.table)!r} is mirrored with mode {row.options.mode!r}, the config now says"
-            f" {found.entry.mode!r}",
-            hint="take that back, or mirror it in another group with `as:` another name",
-        )
+def another_mode(entry: Table, row: TableRow | None) -> ConfigError | None:
+    """Why a table of the config cannot go on with the mirror that it has."""
+    if row is None or row.position is None or row.options.mode == entry.mode:
+        return None
+    return ConfigError(
+        f"table {str(entry.table)!r} is mirrored with mode {row.options.mode!r}, the config now says {entry.mode!r}",
+        hint=f"set `mode: {row.options.mode}` again, or mirror the table in another group under another name (`as:`)",
+    )
 
 
 def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:
@@ -204,4 +207,5 @@ def _options(entry: Table) -> TableOptions:
         exclude=entry.exclude,
         append_only=entry.append_only,
         replaced=entry.when_replaced,
+        partition_by=entry.partition_by,
     )

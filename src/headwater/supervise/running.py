@@ -45,7 +45,7 @@ class RunOptions:
 def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
     """Mirror until a signal, or until everything committed by now is in the lakes. Returns an exit code.
 
-    An ExceptionGroup tells of the tables that are ERRORED when a run until all is caught up has ended.
+    Raises an ExceptionGroup with the tables that are ERRORED at the end of a run until all is caught up.
     """
     until_caught_up = options.until_caught_up
     with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:

@@ -73,7 +73,7 @@ def test_goods_neither_appear_nor_vanish(shop: psycopg.Connection[Any]) -> None:
     assert left + sold == 200 * 1000
 
 
-def test_it_keeps_its_rate_stops_when_told_and_goes_on_later(shop: psycopg.Connection[Any]) -> None:
+def test_it_keeps_its_rate_stops_when_asked_and_continues_later(shop: psycopg.Connection[Any]) -> None:
     for _ in range(2):
         workload, stop = Workload(shop), Event()
         thread = Thread(target=workload.run, args=(stop, 300))

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headwater.commands.words import counted, size_text
+from headwater.words import counted, size_text
 
 __all__ = ["Frame", "TableLine", "View", "line", "page"]
 

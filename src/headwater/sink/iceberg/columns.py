@@ -17,7 +17,7 @@ from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Kinds
 from headwater.values.types import LakeType
 
-__all__ = ["RESERVED", "Evolved", "columns_of", "evolved"]
+__all__ = ["RESERVED", "Evolved", "columns_of", "evolved", "promotable"]
 
 # Java's readers, Spark and Trino among them, refuse a table that has one. DuckDB and PyIceberg read any name.
 RESERVED = frozenset(
@@ -92,7 +92,7 @@ def _identifying(relation: Relation, kinds: Kinds) -> set[str]:
 
 def _kept(relation: Relation, column: Column, old: NestedField, kind: LakeType) -> NestedField:
     want = field_type(kind, _ids_of(old.field_type))
-    if want != old.field_type and not _promotable(old.field_type, want):
+    if want != old.field_type and not promotable(old.field_type, want):
         raise CannotFollow(
             f"{relation.table} column {column.name!r} became {kind.pg}: {old.field_type} cannot be read as {want}"
         )
@@ -115,7 +115,7 @@ def _ids_of(type_: IcebergType) -> Iterator[int]:
     yield from itertools.repeat(0)
 
 
-def _promotable(old: IcebergType, new: IcebergType) -> bool:
+def promotable(old: IcebergType, new: IcebergType) -> bool:
     """Iceberg allows a float to become a double too, but DuckDB 1.5 then filters older files wrongly."""
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
         return old.scale == new.scale and old.precision < new.precision

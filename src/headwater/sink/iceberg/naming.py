@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headwater.change import TableName
 from headwater.errors import HeadwaterError
+from headwater.iceberg.catalog import IcebergCatalog
+from headwater.lake.names import Names
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry
 
-__all__ = ["rename_later", "rename_mirrors"]
+__all__ = ["IcebergNames", "rename_later", "rename_mirrors"]
 
 logger = logging.getLogger(__name__)
+
+
+class IcebergNames:
+    """Implements `headwater.lake.sink.LakeNames`. The name of a table that has lost its metadata is free."""
+
+    def __init__(self, catalog: IcebergCatalog, free: Collection[TableName]) -> None:
+        schemas, tables = catalog.names()
+        self._catalog = catalog
+        self._schemas, self._tables = schemas, {name for name in tables if name not in free}
+        self._names = Names(self._schemas, self._tables)
+
+    def take(self, name: TableName) -> None:
+        if name in self._tables and self._catalog.load(name) is None:
+            self._tables.discard(name)
+            self._names = Names(self._schemas, self._tables)
+        self._names.take(name)
+        self._tables.add(name)
 
 
 def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:

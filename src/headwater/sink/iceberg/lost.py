@@ -1,0 +1,42 @@
+"""Files of an Iceberg lake that are gone: which tables have lost some, and what becomes of the quarantine then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from pyarrow import fs
+from pyiceberg.table import Table
+
+from headwater.change import TableName
+from headwater.files import filesystem, inside
+from headwater.iceberg.snapshots import FileChanges
+from headwater.lake import quarantine
+from headwater.sink.iceberg.lake import IcebergLake, TableCommit
+
+__all__ = ["drop_quarantine", "lost"]
+
+
+def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
+    """The mirrors, and the quarantine, that have lost a file, and its path."""
+    tables = {each.name: each.table for each in lake.standings().values()} | {quarantine.NAME: lake.quarantine()}
+    found = {name: next(_missing(lake, table, every_file), None) for name, table in tables.items()}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def drop_quarantine(lake: IcebergLake) -> None:
+    """Empty the quarantine. Its table stays: the groups' ledgers are in it, unless it cannot be read at all."""
+    try:
+        lake.land_quarantine(TableCommit(FileChanges(), {}, emptied=True))
+    except FileNotFoundError:
+        lake.catalog.drop(quarantine.NAME)
+        lake.forget()
+
+
+def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
+    try:
+        for path in islice(lake.paths(table), None if every_file else 1):
+            if filesystem(path, lake.s3).get_file_info(inside(path)).type == fs.FileType.NotFound:
+                yield path
+    except FileNotFoundError:
+        yield table.metadata.location
