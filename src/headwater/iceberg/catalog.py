@@ -151,7 +151,11 @@ class IcebergCatalog:
         """The table as it is after the commit. CommitConflict: nothing landed. CommitUnknown: it may have."""
         same = AssertTableUUID(uuid=table.metadata.table_uuid)
         with _translated(self._where, self._secrets, committing=True):
-            return self._committed(table, (same, *requirements), updates)
+            try:
+                return self._committed(table, (same, *requirements), updates)
+            except ValueError as error:  # PyIceberg makes the changes to the table as it is now
+                self._check_format(table)
+                raise error
 
     def rename(self, old: TableName, new: TableName) -> None:
         self.make_namespace(new.schema)
@@ -178,6 +182,13 @@ class IcebergCatalog:
         done = self._catalog.commit_table(table, requirements, updates)
         io = table.io
         return Table(table.name(), done.metadata, done.metadata_location, io, self._catalog)
+
+    def _check_format(self, table: Table) -> None:
+        """CommitConflict if another client has made it a table of another format."""
+        now = self.load(TableName(*table.name()))
+        if now is not None and now.metadata.format_version != table.metadata.format_version:
+            name, version = ".".join(table.name()), now.metadata.format_version
+            raise CommitConflict(f"another client has made {name} a table of format {version}", hint="plan again")
 
     def _location(self, name: TableName) -> str | None:
         """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""

@@ -10,9 +10,10 @@ from pyiceberg.table import CreateTableTransaction
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, TableError
-from headwater.iceberg.snapshots import FileChanges, next_snapshot
+from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
 from headwater.lake.target import Reports, misfits_of, rows_of
@@ -77,6 +78,12 @@ class IcebergCopy:
     target: IcebergTarget
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        try:
+            return self._committed(tables, reports, at)
+        finally:
+            self.lake.forget()
+
+    def _committed(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
@@ -85,15 +92,13 @@ class IcebergCopy:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
             rename_mirrors(lake, self.names)
-        except (CommitError, TableError):
-            lake.forget()
+            kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
+        except (CommitConflict, AlreadyDelivered, TableError):
             delete_files(settled, self.target.s3)
             raise
-        counts, missed = self._landed(
-            landing, reports, at, kept=keep(lake, reports, dict.fromkeys(tables, at), settled)
-        )
+        counts, missed = self._landed(landing, reports, at, kept=kept)
+        failpoints.hit("iceberg.replaced")
         self._drop_replaced([each for each in landing if each.mirror.oid not in missed])
-        lake.forget()
         lake.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
 
@@ -114,10 +119,10 @@ class IcebergCopy:
         for each in landing:
             try:
                 counts[each.mirror.oid] = self._land(each, reports, at)
+                failpoints.hit("iceberg.landed")
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[each.mirror.oid] = error
         if missed and not counts and not kept:
-            self.lake.forget()
             raise next(iter(missed.values()))
         for oid in missed:
             delete_files(reports.get(rows_of(oid), ()), self.target.s3)
@@ -136,10 +141,9 @@ class IcebergCopy:
             return got
         place = mirror.place
         assert place is not None
-        old = [path for each in lake.files(place.table) for path in (each.path, *(d.path for d in each.deletes))]
         schema, updates = schema_updates(place, mirror.columns.schema)
         owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
-        commit = TableCommit(FileChanges(changes.added, old), said, schema, (*updates, owned))
+        commit = TableCommit(changes, said, schema, (*updates, owned), anew=True)
         lake.land(place.table, commit, not_where_planned(place, lake.source))
         return got
 

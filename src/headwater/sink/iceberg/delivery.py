@@ -15,8 +15,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField, PrimitiveType
 
+from headwater import failpoints
 from headwater.change import Lsn, Relation, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
@@ -48,6 +50,7 @@ class IcebergPlan:
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
+        check_deletes(standing.table, self.lake.manifests)
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
         found = evolved(schema, last_id, standing.mirrored, relation, kinds)
         changed = found.schema.fields != schema.fields or found.mirrored != standing.mirrored
@@ -99,15 +102,21 @@ class IcebergDelivery:
     def commit(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
-        lake = self.plan.lake
         try:
-            if self.target.attempt:
-                lake.attempts.check(self.target.attempt)
-            kept = keep(lake, reports, upto)
-            counts, missed = self._landed(reports, truncated, upto, certain=not kept)
-        except CommitError:
-            lake.forget()
+            return self._committed(reports, truncated, upto, names)
+        except HeadwaterError:
+            self.plan.lake.forget()
             raise
+
+    def _committed(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        lake = self.plan.lake
+        if self.target.attempt:
+            lake.attempts.check(self.target.attempt)
+        kept = keep(lake, reports, upto)
+        counts, missed = self._landed(reports, truncated, upto, certain=not kept)
+        failpoints.hit("iceberg.unnoted")
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
         if missed:
@@ -146,8 +155,6 @@ class IcebergDelivery:
         changes, got = file_changes(mine), counted(mine)
         if truncated:
             live = lake.files(standing.table)
-            gone = [path for each in live for path in (each.path, *(d.path for d in each.deletes))]
-            changes = replace(changes, removed=[*changes.removed, *gone])
             got = replace(got, deleted=got.deleted + sum(each.rows for each in live) - sum(_deleted(live)))
         got = replace(got, quarantined=counted(reports.get(misfits_of(oid), ())).inserted)
         found = self.plan.evolutions.get(oid)
@@ -155,11 +162,12 @@ class IcebergDelivery:
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
         said = summary(lake.source, lsn, standing.counts + got)
-        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
+        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), anew=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
         assert done is not None
         lake.replace(done)
+        failpoints.hit("iceberg.landed")
         return got
 
     def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
@@ -172,7 +180,6 @@ class IcebergDelivery:
         try:
             lake.note(lambda ledger: ledger.with_entries(entries))
         except CommitConflict as error:  # other tables have landed
-            lake.forget()
             raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)

@@ -13,12 +13,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import NestedField
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
-from headwater.iceberg.files import live_files
+from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
@@ -44,13 +45,17 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """What one commit changes in a table. `touched` are data files that must still be there when it lands."""
+    """What one commit changes in a table. `touched` are data files that must still be there when it lands.
+
+    `anew`: all that the table has at that moment goes, whoever wrote or rewrote it.
+    """
 
     changes: FileChanges
     summary: Mapping[str, str]
     schema: Schema | None = None
     updates: tuple[TableUpdate, ...] = ()
     touched: frozenset[str] = frozenset()
+    anew: bool = False
 
 
 @dataclass
@@ -60,6 +65,7 @@ class IcebergLake:
     catalog: IcebergCatalog
     source: str
     manifests: ManifestCache = field(default_factory=ManifestCache)
+    healed: bool = False  # the quarantine has nothing of tables that did not land
     _standings: dict[int, IcebergStanding] | None = None
     _quarantine: Table | None = None
 
@@ -102,14 +108,10 @@ class IcebergLake:
         table = self._quarantine or self.catalog.load(quarantine.NAME)
         return Ledger.parse(table.metadata.properties.get(ledger_key(self.source)) if table else None)
 
-    @property
-    def loaded(self) -> bool:
-        """Whether the tables are known as they were a moment ago."""
-        return self._standings is not None
-
     def forget(self) -> None:
         """Another client has changed something: load everything again when it is next asked for."""
         self._standings = self._quarantine = None
+        self.healed = False
 
     def files(self, table: Table) -> list[LiveFile]:
         return live_files(table, self.manifests)
@@ -141,7 +143,9 @@ class IcebergLake:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
-            snapshot = next_snapshot(table, schema, commit.changes, commit.summary, self.manifests)
+            changes = self._emptying(table, commit.changes) if commit.anew else commit.changes
+            snapshot = next_snapshot(table, schema, changes, commit.summary, self.manifests)
+            failpoints.hit("deliver.before-commit")
             try:
                 return self.catalog.commit(table, snapshot.requirements, (*commit.updates, *snapshot.updates))
             except CommitConflict:
@@ -165,11 +169,16 @@ class IcebergLake:
         here = self.standings()
         self.replace(replace(here[oid], position=position))
 
+    def _emptying(self, table: Table, changes: FileChanges) -> FileChanges:
+        return replace(changes, removed=[*changes.removed, *live_paths(table, self.manifests)])
+
     def _reloaded(self, table: Table, commit: TableCommit) -> Table:
         name = TableName(*table.name())
         now = self.catalog.load(name)
         if now is None or now.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitConflict(f"another client has dropped {name} in the lake", hint="plan again")
+        if now.metadata.format_version != table.metadata.format_version:
+            raise CommitConflict(f"another client has made {name} a table of another format", hint="plan again")
         if now.metadata.current_schema_id != table.metadata.current_schema_id:
             raise CommitConflict(f"another client has altered {name} in the lake", hint="plan again")
         live = {each.path: each.deletes for each in self.files(now)}

@@ -64,8 +64,7 @@ class IcebergSink:
         return IcebergReader(tables, lake.s3)
 
     def plan(self) -> IcebergPlan:
-        if not self._lake.loaded:
-            heal(self._lake)
+        heal(self._lake)
         return IcebergPlan(self._lake, dict(self.standings()))
 
     def new_mirror(
@@ -74,11 +73,14 @@ class IcebergSink:
         here = self.standings()
         gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
         place = next((each for each in gone.values() if each.name == name), gone.get(relation.oid))
+        if place is not None:
+            place.check_writable()
         used = place.table.metadata.last_column_id if place else 0
         columns = columns_of(relation, kinds, with_history=history, after=used)
         return NewMirror(relation.oid, name, columns, gone, place)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+        heal(self._lake)
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()
@@ -96,6 +98,7 @@ class IcebergSink:
 
     def collect(self) -> int:
         lake, count = self._lake, 0
+        lake.forget()  # what has landed meanwhile must not be deleted
         open_ = lake.attempts.open()
         for location in {location for locations in open_.values() for location in locations}:
             files = filesystem(location, lake.s3)
