@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 from bench.work import Database
 from headwater import flow
 from headwater.change import Lsn
-from headwater.config import Config, DuckLake
-from headwater.ducklake.opening import open_lake
+from headwater.config import Config
+from headwater.lake.address import LakeAddress
+from headwater.sink.addresses import group_lake
 from headwater.spark import session, warm_up
-from headwater.supervise.lakes import source_name
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 
-__all__ = ["Pipeline", "Rig"]
+__all__ = ["ICEBERG", "Pipeline", "Rig"]
 
 MASTER = "local[2]"
 PATIENCE = 600.0
@@ -72,10 +72,14 @@ class Rig:
         self.server.stop()
 
 
+DUCKLAKE = '{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}'
+ICEBERG = '{iceberg: {type: sql, uri: "sqlite:///lake.sqlite", warehouse: ./lake}}'
+
+
 class Pipeline:
     """A group of tables on its way into a lake of its own."""
 
-    def __init__(self, rig: Rig, database: Database, group: str, tables: Sequence[str]) -> None:
+    def __init__(self, rig: Rig, database: Database, group: str, tables: Sequence[str], lake: str = DUCKLAKE) -> None:
         self._rig = rig
         self.group = group
         self.tables = tables
@@ -84,7 +88,7 @@ class Pipeline:
         self.file = folder / "headwater.yaml"
         self.file.write_text(
             f"source: {database.url}\nlog: ./log\n"
-            'lakes: {main: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}\n'
+            f"lakes: {{main: {lake}}}\n"
             f"groups: {{{group}: {{lake: main, tables: [{', '.join(f'public.{table}' for table in tables)}]}}}}\n"
             f'spark: {{master: "{MASTER}"}}\n'
         )
@@ -93,16 +97,12 @@ class Pipeline:
         make_ready(self._config, self.state)
         row = self.state.group(group)
         assert row is not None
-        self.slot, self.publication, self._source = row.slot, row.publication, source_name(row.source_id, group)
-        main = self._config.ducklakes["main"]
-        self._lake = open_lake(main.catalog, main.data_path)
+        self.slot, self.publication = row.slot, row.publication
         self._log = open_log(self._config, self.state, group)
 
     @property
-    def lake_url(self) -> str:
-        lake = self._config.lakes["main"]
-        assert isinstance(lake, DuckLake)
-        return lake.catalog
+    def address(self) -> LakeAddress:
+        return group_lake(self._config, {}, self.group)
 
     @cached_property
     def mirroring(self) -> flow.Mirroring:
@@ -139,7 +139,8 @@ class Pipeline:
 
     def delivered(self) -> Lsn:
         """How far all of the lake's tables have come."""
-        return min((each.lsn for each in self._lake.positions(self._source).values()), default=Lsn(0))
+        row = self.state.group(self.group)
+        return (row and row.delivered_lsn) or Lsn(0)
 
     def capture_upto(self, position: Lsn) -> None:
         """Capture in a process of its own, until the log is complete up to a position."""
@@ -171,4 +172,3 @@ class Pipeline:
 
     def close(self) -> None:
         self.state.close()
-        self._lake.close()

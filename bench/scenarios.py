@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import psutil
 
-from bench import rivals
+from bench import rivals, steps
+from bench.iceberg import ICEBERG
 from bench.report import Row
 from bench.rig import Pipeline, Rig
+from bench.scale import FULL, QUICK, Scale
 from bench.work import Database
 from headwater import flow
 from headwater.change import Lsn
 
 __all__ = ["FULL", "NAMES", "QUICK", "Scale", "measure"]
-
-FLUSH_ROWS = 500_000  # of `flush`, as the config has it by default: the backlog is delivered in steps of that size
-FLUSH_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How much is done."""
-
-    repeats: int
-    backlog: int
-    copied: int
-    tables: int
-    small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
-    transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
-    seed: int = 100_000
-
-
-FULL = Scale(repeats=3, backlog=1_400_000, copied=2_000_000, tables=200, small=1_000_000, transaction=50_000)
-QUICK = Scale(repeats=1, backlog=4_000, copied=4_000, tables=8, small=1_000, transaction=100, seed=2_000)
 
 
 def measure(rig: Rig, scale: Scale, wanted: Collection[str]) -> Iterator[Row]:
@@ -64,8 +44,8 @@ def _backlog(rig: Rig, scale: Scale) -> Iterator[Row]:
             received.append(_received(rig, database, capture, end))
             captured.append(_captured(capture, end))
             received_too.append(_received(rig, database, catch_up, end))
-            caught_up.append(_caught_up(catch_up, end))
-            database.same_as(catch_up.lake_url, ["orders"])
+            caught_up.append(steps.caught_up(catch_up, end))
+            database.same_as(catch_up.address, ["orders"])
         changes = f"{scale.backlog:,} mixed changes"
         against = "pg_recvlogical -f /dev/null"
         rate = f"{scale.backlog / sorted(captured)[len(captured) // 2] / 1000:.0f} k changes/s"
@@ -82,7 +62,7 @@ def _backlog(rig: Rig, scale: Scale) -> Iterator[Row]:
             tuple(received_too),
             note=f"deliveries: {deliveries}",
         )
-        _close(captures + catch_ups)
+        steps.close(captures + catch_ups)
 
 
 def _received(rig: Rig, database: Database, pipeline: Pipeline, end: Lsn) -> float:
@@ -100,28 +80,6 @@ def _captured(pipeline: Pipeline, end: Lsn) -> float:
         return time.perf_counter() - begun
 
 
-@dataclass(frozen=True, slots=True)
-class _CaughtUp:
-    seconds: float
-    deliveries: int
-
-
-def _caught_up(pipeline: Pipeline, end: Lsn) -> _CaughtUp:
-    """Capture in its own process, deliveries in this one, started as the supervisor starts them."""
-    mirroring, deliveries = pipeline.mirroring, 0
-    with pipeline.process("capture"):
-        begun = last = time.perf_counter()
-        while pipeline.delivered() < end:
-            waited = time.perf_counter() - last >= FLUSH_SECONDS
-            if pipeline.captured() >= end or pipeline.staged() >= FLUSH_ROWS or (waited and pipeline.staged()):
-                flow.deliver(mirroring)
-                deliveries += 1
-                last = time.perf_counter()
-            else:
-                time.sleep(0.05)
-        return _CaughtUp(time.perf_counter() - begun, deliveries)
-
-
 def _first_copy(rig: Rig, scale: Scale) -> Iterator[Row]:
     with rig.database("first_copy") as database:
         database.create("orders", scale.copied)
@@ -136,9 +94,9 @@ def _first_copy(rig: Rig, scale: Scale) -> Iterator[Row]:
             begun = time.perf_counter()
             flow.copy(pipeline.mirroring)
             ours.append(time.perf_counter() - begun)
-            database.same_as(pipeline.lake_url, ["orders"])
+            database.same_as(pipeline.address, ["orders"])
             pipelines.append(pipeline)
-        _close(pipelines)
+        steps.close(pipelines)
         against = "COPY … TO STDOUT (FORMAT binary)"
         yield Row("first-copy", f"first copy of {scale.copied:,} rows", tuple(ours), 3, against, tuple(theirs))
 
@@ -155,22 +113,17 @@ def _many_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
         one.settle(database)
         ours, theirs = [], []
         for _ in range(scale.repeats):
-            theirs.append(_delivered(database, one, lambda: database.mix(["orders"], total)))
-            ours.append(_delivered(database, many, lambda: database.mix(names, each)))
-        small = tuple(_delivered(database, one, lambda: database.mix(["orders"], 1000)) for _ in range(scale.repeats))
-        database.same_as(many.lake_url, names)
-        database.same_as(one.lake_url, ["orders"])
-        _close([many, one])
+            theirs.append(steps.delivered(database, one, lambda: database.mix(["orders"], total)))
+            ours.append(steps.delivered(database, many, lambda: database.mix(names, each)))
+        small = tuple(
+            steps.delivered(database, one, lambda: database.mix(["orders"], 1000)) for _ in range(scale.repeats)
+        )
+        database.same_as(many.address, names)
+        database.same_as(one.address, ["orders"])
+        steps.close([many, one])
         what, against = f"deliver {scale.tables} tables x {each} changes", f"1 table x {total:,} changes"
         yield Row("many-tables", what, tuple(ours), 2, against, tuple(theirs))
         yield Row("small", "deliver 1,000 changes, warm", small, 1.5)
-
-
-def _delivered(database: Database, pipeline: Pipeline, work: Callable[[], None]) -> float:
-    """Seconds of the delivery alone: its changes are in the log before."""
-    work()
-    pipeline.capture_upto(database.end(pipeline.tables[0]))
-    return pipeline.deliver()
 
 
 def _big_table(rig: Rig, scale: Scale) -> Iterator[Row]:
@@ -186,10 +139,10 @@ def _big_table(rig: Rig, scale: Scale) -> Iterator[Row]:
         for _ in range(scale.repeats):
             for name, rows in sizes.items():
                 work = partial(database.update, name, rows, count)
-                seconds[name].append(_delivered(database, pipelines[name], work))
+                seconds[name].append(steps.delivered(database, pipelines[name], work))
         for name, pipeline in pipelines.items():
-            database.same_as(pipeline.lake_url, [name])
-        _close(pipelines.values())
+            database.same_as(pipeline.address, [name])
+        steps.close(pipelines.values())
         what = f"deliver {count:,} random updates into {sizes['big']:,} rows"
         against = f"into {sizes['small']:,} rows"
         yield Row("big-table", what, tuple(seconds["big"]), 2, against, tuple(seconds["small"]))
@@ -222,8 +175,8 @@ def _peak_memory(rig: Rig, database: Database, rows: int) -> dict[str, float]:
             for name, process in processes.items():
                 peaks[name] = max(peaks[name], _memory(process))
             time.sleep(0.05)
-    database.same_as(pipeline.lake_url, [table])
-    _close([pipeline])
+    database.same_as(pipeline.address, [table])
+    steps.close([pipeline])
     return peaks
 
 
@@ -238,17 +191,12 @@ def _memory(process: psutil.Process) -> float:
     return total / 2**20
 
 
-def _close(pipelines: Collection[Pipeline]) -> None:
-    for pipeline in pipelines:
-        pipeline.close()
-        shutil.rmtree(pipeline.file.parent)
-
-
 _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("capture", "catch-up"): _backlog,
     ("first-copy",): _first_copy,
     ("many-tables", "small"): _many_tables,
     ("big-table",): _big_table,
     ("memory",): _big_transaction,
+    **ICEBERG,
 }
 NAMES = tuple(name for names in _SCENARIOS for name in names)

@@ -9,8 +9,8 @@ import duckdb
 from psycopg import sql
 
 from headwater.change import Lsn
-from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.url import parse_lake_url
+from headwater.lake.address import LakeAddress
+from headwater.lake.reading import connect
 from headwater.postgres.connect import connect as connect_source
 
 __all__ = ["Database"]
@@ -96,11 +96,13 @@ class Database:
         self.execute(sql.SQL("UPDATE {0} SET customer = 0 WHERE id = (SELECT max(id) FROM {0})").format(name))
         return position
 
-    def same_as(self, lake_url: str, tables: Sequence[str]) -> int:
+    def same_as(self, address: LakeAddress, tables: Sequence[str]) -> int:
         """The number of rows; AssertionError if a lake's table does not hold exactly the source's rows."""
         rows = 0
         with connect() as lake:
-            attach(lake, parse_lake_url(lake_url), "lake", read_only=True)
+            queried = address.queried()
+            queried.prepare(lake)
+            queried.attach(lake, "lake")
             for table in tables:
                 ours, theirs = self._sum(table), _lake_sum(lake, table)
                 assert ours == theirs, f"{table}: the source has {ours}, the lake {theirs}"

@@ -6,15 +6,19 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from bench.commits import commit_times
 from bench.report import Row, print_rows
 from bench.work import Database
 from rich.console import Console
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
+from headwater.sink.ducklake.address import DuckLakeAddress
+from headwater.sink.iceberg.address import IcebergAddress
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,16 +69,28 @@ def test_a_lake_with_one_other_value_is_not_the_same_as_its_source(database: str
             " ['new', 'paid', 'sent', 'done'][1 + i % 4], 'order number ' || i || ' of customer ' || i % 100000,"
             " timestamptz '2026-01-01 00:00:00+00' + to_seconds(i) FROM generate_series(1, 1000) AS _(i)"
         )
-        assert source.same_as(url, ["orders"]) == 1000
+        address = DuckLakeAddress(url, f"{tmp_path}/data", None)
+        assert source.same_as(address, ["orders"]) == 1000
         lake.execute("UPDATE lake.public.orders SET amount = amount + 0.01 WHERE id = 500")
     with pytest.raises(AssertionError, match="orders"):
-        source.same_as(url, ["orders"])
+        source.same_as(address, ["orders"])
     source.close()
 
 
+def test_commits_to_a_lake_are_timed_one_by_one(tmp_path: Path) -> None:
+    address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(tmp_path)})
+    with closing(address.open("bench")) as sink:
+        seconds = commit_times(sink, 3)
+        assert len(seconds) == 3
+        assert min(seconds) > 0
+        (there,) = sink.standings().values()
+    assert (there.counts.copied, there.counts.updated, there.counts.inserted) == (100_000, 150, 0)
+
+
 @pytest.mark.long
-def test_a_quick_bench_prints_every_row_it_was_asked_for(tmp_path: Path) -> None:
-    wanted = ["capture"]  # the others make larger tables, or start more Sparks: too slow for here
+@pytest.mark.parametrize("wanted", [["capture"], ["iceberg-catch-up", "iceberg-small"], ["iceberg-upsert"]])
+def test_a_quick_bench_prints_every_row_it_was_asked_for(tmp_path: Path, wanted: list[str]) -> None:
+    # The others make larger tables, or start more Sparks: too slow for here.
     only = [word for name in wanted for word in ("--only", name)]
     command = [sys.executable, "-m", "bench", "--quick", "--json", "--dir", str(tmp_path), *only]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)

@@ -32,6 +32,7 @@ class Place:
         self.database = url.split("/")[3].split("?")[0]
         self.role = f"r_{self.database}"
         self.catalog = "sqlite:///lake.sqlite"
+        self.iceberg = False
         self.run(
             f"CREATE ROLE {self.role} LOGIN REPLICATION",
             f"GRANT CREATE ON DATABASE {self.database} TO {self.role}",
@@ -49,6 +50,8 @@ class Place:
     def config(self, *tables: str) -> Config:
         file, source = self.folder / "headwater.yaml", self.url.replace("postgres@", f"{self.role}@")
         lake = f"{{ducklake: '{self.catalog}', data_path: ./lake}}"
+        if self.iceberg:
+            lake = f"{{iceberg: {{type: sql, uri: '{self.catalog}', warehouse: ./lake}}}}"
         wanted = ", ".join(tables or ["app.orders"])
         file.write_text(
             f"source: {source}\nlog: ./log\nlakes: {{main: {lake}}}\ngroups: {{g: {{tables: [{wanted}]}}}}\n"
@@ -75,6 +78,14 @@ def place(database: str, tmp_path: Path) -> Iterator[Place]:
         f"DROP OWNED BY {made.role} CASCADE",
         f"DROP ROLE {made.role}",
     )
+
+
+def test_names_of_columns_are_refused_that_the_lake_at_hand_keeps_for_itself(place: Place) -> None:
+    place.run('ALTER TABLE app.orders ADD "RowId" int, ADD _file text, ADD "_Row_Id" int, ADD pos int')
+    message = "table 'app.orders': {!r} is a column name that the lake keeps for itself"
+    assert place.problems() == [message.format("RowId")]
+    place.iceberg = True
+    assert place.problems() == [message.format("_file"), message.format("_Row_Id")]
 
 
 def test_a_role_with_all_it_needs_is_well_and_nothing_is_created(place: Place) -> None:
@@ -367,3 +378,29 @@ def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> No
     found = "\n".join(each.message for each in check(Config.load(file, {}), {}))
     assert "cannot reach database 'state'" in found
     assert "'app.nothing'" in found
+
+
+def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can(place: Place) -> None:
+    place.run("ALTER TABLE app.orders ADD created timestamptz, ADD name text, ADD ratio float8, ADD hidden date")
+    by = "'day(created)', 'bucket(4, id)', name, 'truncate(3, name)', 'day(name)', ratio, gone, 'year(hidden)'"
+    entry = f"{{table: app.orders, exclude: [hidden], partition_by: [{by}]}}"
+    found = {each.message: each.hint for each in check(place.config(entry), {})}
+    assert found == {
+        "table 'app.orders': DuckLake has no partition transform 'truncate', which `truncate(3, name)` asks for": (
+            "write a column's name, year(c), month(c), day(c), hour(c) or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `day(name)`: 'name' is of type string": (
+            "it takes a column's name or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `ratio`: 'ratio' is of type float64": (
+            "partition by another column"
+        ),
+        "table 'app.orders': no column 'gone' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+        "table 'app.orders': no column 'hidden' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+    }
+    assert place.problems("{table: app.orders, partition_by: ['year(created)', 'month(created)', name]}") == []
+    assert place.problems("{table: app.orders, mode: history, partition_by: ['day(_commit_ts)']}") == []

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import click
 import pytest
+from pyiceberg.catalog import CatalogType
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -19,15 +20,19 @@ from tools.screenshots import drawn, screens
 from headwater import errors
 from headwater.change import Column
 from headwater.commands.cli import cli
-from headwater.config import Config
+from headwater.config import Config, Iceberg
 from headwater.ducklake.evolution import promotable
 from headwater.ducklake.types import ducklake_type
 from headwater.failpoints import FAILPOINTS
+from headwater.iceberg.types import field_type
 from headwater.lake import history, quarantine
+from headwater.sink.addresses import lake_addresses
+from headwater.sink.iceberg.columns import promotable as promotable_in_iceberg
+from headwater.sink.iceberg.standing import COMMIT_LSN, COMMIT_TS, POSITION
 from headwater.state.rows import TableState
-from headwater.status import GroupStatus, PartStatus, Status, TableStatus
+from headwater.status import GroupStatus, PartStatus, Status, TableMoment, TableStatus
 from headwater.supervise import crash
-from headwater.values.types import lake_type
+from headwater.values.types import LakeType, lake_type
 
 ROOT = Path(__file__).parents[1]
 DOCS = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
@@ -115,16 +120,42 @@ TYPES = {
 }
 
 
-def _lake_type(spelled: str) -> str:
+def _lake_type(spelled: str) -> LakeType:
     digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", spelled)
     oid, typmod = (1700, (int(digits[1]) << 16 | int(digits[2])) + 4) if digits else TYPES[spelled]
-    return ducklake_type(lake_type(Column("c", oid, typmod, key=False), None))
+    return lake_type(Column("c", oid, typmod, key=False), None)
 
 
-@pytest.mark.parametrize(("was", "now", "lake"), _table_under("schema-changes.md", "| was | is now | the lake |"))
-def test_a_change_of_type_is_followed_as_documented(was: str, now: str, lake: str) -> None:
+FOLLOWED = _table_under("schema-changes.md", "| was | is now | DuckLake | Iceberg |")
+
+
+@pytest.mark.parametrize(("was", "now", "ducklake", "iceberg"), FOLLOWED)
+def test_a_change_of_type_is_followed_as_documented(was: str, now: str, ducklake: str, iceberg: str) -> None:
     done = {True: "follows", False: "copies again"}
-    assert lake == done[promotable(_lake_type(was.strip("`")), _lake_type(now.strip("`")))]
+    old, new = _lake_type(was.strip("`")), _lake_type(now.strip("`"))
+    assert ducklake == done[promotable(ducklake_type(old), ducklake_type(new))]
+    was_field, now_field = field_type(old, iter(())), field_type(new, iter(()))
+    assert iceberg == done[was_field == now_field or promotable_in_iceberg(was_field, now_field)]
+
+
+def test_every_iceberg_catalog_of_the_documentation_is_one_that_the_config_takes(tmp_path: Path) -> None:
+    (lakes,) = re.findall(r"## Iceberg\n.*?```yaml\n(.*?)```", DOCS["configuration.md"], re.DOTALL)
+    file = tmp_path / "headwater.yaml"
+    file.write_text(
+        f"source: postgresql://app@db/shop\nlog: ./log\n{lakes}groups: {{shop: {{lake: file, tables: [t]}}}}\n"
+    )
+    names = ("LAKE_PASSWORD", "CATALOG_CLIENT_ID", "CATALOG_CLIENT_SECRET")
+    config = Config.load(file, dict.fromkeys(names, "s3cret-enough"))
+    addresses = lake_addresses(config, {})
+    assert addresses.keys() == {"file", "sql", "rest", "glue", "hive"}
+    assert not any("s3cret-enough" in str(each) for each in addresses.values())
+    kinds = {each.properties["type"] for each in config.lakes.values() if isinstance(each, Iceberg)}
+    assert kinds == {"sql", "rest", "glue", "hive"} <= {each.value for each in CatalogType}
+
+
+@pytest.mark.parametrize("name", [POSITION, COMMIT_LSN, COMMIT_TS])
+def test_what_the_summary_of_a_snapshot_says_is_explained(name: str) -> None:
+    assert f"`{name}`" in DOCS["operations.md"]
 
 
 def test_every_column_of_a_history_is_explained() -> None:
@@ -148,6 +179,7 @@ def test_every_field_of_the_status_is_explained() -> None:
         "field of a group": _fields(GroupStatus),
         "field of `capture` and `delivery`": _fields(PartStatus),
         "field of a table": _fields(TableStatus),
+        "field of a table at an LSN": _fields(TableMoment),
     }
     for heading, names in fields.items():
         rows = _table_under("operations.md", f"| {heading} | meaning |")

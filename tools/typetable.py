@@ -32,13 +32,14 @@ def _typmod(precision: int, scale: int) -> int:
 
 
 _TEXT = "PostgreSQL's text"
+_INFINITY = "±infinity as in DuckDB, on Iceberg to quarantine"
 _NUMBER_EDGES = "NaN, ±Infinity and -0.0 as they are"
 _ROWS = (
     _Row("boolean", 16, ""),
     _Row("smallint", 21, "all values"),
     _Row("integer", 23, "all values"),
     _Row("bigint", 20, "all values"),
-    _Row("oid, xid, cid", 26, "all values; unsigned, a kind that Iceberg lacks"),
+    _Row("oid, xid, cid", 26, "all values; Iceberg has no unsigned integers"),
     _Row("xid8", 5069, "all values"),
     _Row("real", 700, _NUMBER_EDGES),
     _Row("double precision", 701, _NUMBER_EDGES),
@@ -60,12 +61,12 @@ _ROWS = (
     _Row("json, jsonb", 114, "PostgreSQL's text: json with its blanks, repeated keys and numbers of any size"),
     _Row("bytea", 17, "any bytes"),
     _Row("uuid", 2950, "all values"),
-    _Row("date", 1082, "all values: 4714 BC to 5874897, ±infinity as in DuckDB"),
-    _Row("time", 1083, "all values, also 24:00:00"),
+    _Row("date", 1082, f"all from 4714 BC to 5874897; {_INFINITY}"),
+    _Row("time", 1083, "all values; on Iceberg 24:00:00 to quarantine"),
     _Row(
         "timestamp",
         1114,
-        "from 4714 BC, ±infinity as in DuckDB; moments after 294247-01-10 04:00:54.775806 to quarantine",
+        f"from 4714 BC; {_INFINITY}; moments after 294247-01-10 04:00:54.775806 to quarantine",
     ),
     _Row("timestamptz", 1184, "the moment, in UTC, whatever zone it was written in; edges as for timestamp"),
     _Row("timetz", 1266, f"{_TEXT}, `12:00:00+05:30`: Parquet's time loses the zone"),

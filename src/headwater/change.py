@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, Self
 
-__all__ = ["BaseType", "Column", "Committed", "Facts", "Lsn", "Position", "Relation", "ReplicaIdentity", "TableName"]
+__all__ = [
+    "BaseType",
+    "Column",
+    "Committed",
+    "Facts",
+    "Lsn",
+    "NewestCommit",
+    "Position",
+    "Relation",
+    "ReplicaIdentity",
+    "TableName",
+]
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -80,6 +91,13 @@ class Committed(NamedTuple):
     lsn: Lsn
     ts: datetime
     xid: int
+
+
+class NewestCommit(NamedTuple):
+    """The newest of several transactions: where it committed, and the latest time at which one of them did."""
+
+    lsn: Lsn
+    ts: datetime
 
 
 class BaseType(NamedTuple):

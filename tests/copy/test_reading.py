@@ -21,7 +21,7 @@ from headwater.source.check import problems
 from headwater.source.checktable import TableWish
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.values.decode import Bad, decode
-from headwater.values.types import LakeType, lake_type
+from headwater.values.types import LakeType, lake_type, lake_types
 
 # One column of every sort of type, with the values at its edges: those that fit the lake's type, and those that do not.
 EDGES: dict[str, list[str]] = {
@@ -244,6 +244,34 @@ def test_a_type_that_was_asked_for_is_read_alike_from_a_copy_and_from_the_wal(
         1: ["9" * 30 + ".00"],
         4: ["no json"],
     }
+
+
+CALENDAR = {  # values, the first of which fit where dates and times are those of calendar and clock alone
+    "date": (["5874897-12-31", "4714-11-24 BC"], ["infinity", "-infinity"]),
+    "time": (["23:59:59.999999", "00:00:00"], ["24:00:00"]),
+    "timestamp": (["294247-01-10 04:00:54.775806"], ["infinity", "-infinity", "294276-12-31 23:59:59.999999"]),
+    "timestamptz": (["2026-01-01 00:00:00+00"], ["-infinity", "infinity"]),
+    "date[]": (["{2026-01-01,NULL}"], ["{2026-01-01,infinity}"]),
+    "time[][]": (["{{23:00:00},{NULL}}"], ["{{00:00:00},{24:00:00}}"]),
+    "timestamptz[]": (["{}"], ["{-infinity}"]),
+}
+
+
+def test_infinity_and_24_00_do_not_fit_a_calendar_read_alike_from_a_copy_and_from_the_wal(
+    database: str, conn: psycopg.Connection
+) -> None:
+    columns = [(f"c{index}", declared, good + bad) for index, (declared, (good, bad)) in enumerate(CALENDAR.items())]
+    messages = messages_of_a_row_each(conn, columns)
+    cells = split(pa.array(messages), len(columns)).new.cells
+    relation = relation_of(conn, "public", "t")
+    kinds = list(lake_types(relation.columns, {}, calendar_only=True).values())
+    table, bads = read_all(database, relation, kinds)
+    for index, (declared, (good, bad)) in enumerate(CALENDAR.items()):
+        logged, read = decode(cells[index].text, kinds[index]), table.column(index).combine_chunks()
+        assert read.equals(logged.array), declared
+        assert bads[index] == logged.bad, declared
+        assert [each.text for each in logged.bad] == bad, declared
+        assert read.drop_null().equals(decode(pa.array(good), kinds[index]).array), declared
 
 
 def test_types_of_extensions_are_copied_as_text(database: str, conn: psycopg.Connection) -> None:

@@ -1,14 +1,20 @@
-"""Every type, through the first copy, an insert and an update: what PostgreSQL has is what DuckDB reads in the lake."""
+"""Every type, through the first copy, an insert and an update: what PostgreSQL has is what others read in the lake."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import duckdb
 import psycopg
-from tests.mirror import Mirror
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from tests.mirror import IcebergMirror, Mirror
 
+from headwater.config import Iceberg
+from headwater.lake import reading
 from headwater.lake.sqltext import literal
 from headwater.postgres.settings import TEXT_SETTINGS
 
@@ -27,6 +33,19 @@ class Kind(NamedTuple):
     def as_text(self) -> bool:
         return self.duckdb in ("VARCHAR", "JSON")
 
+    @property
+    def on_iceberg(self) -> Kind:
+        """What Iceberg makes of it: some types are others there, and it has neither infinity nor 24:00:00."""
+        values = tuple(
+            (postgres, "NULL" if re.search("infinity|24:00:00", duckdb) else duckdb) for postgres, duckdb in self.values
+        )
+        return self._replace(duckdb=ON_ICEBERG.get(self.duckdb, self.duckdb), values=values)
+
+    @property
+    def unfit(self) -> list[int]:
+        """The values that the lake cannot hold."""
+        return [place for place, (_, duckdb) in enumerate(self.values) if duckdb == "NULL"]
+
 
 def same(*texts: str) -> tuple[tuple[str, str], ...]:
     """Values that both spell alike."""
@@ -38,6 +57,7 @@ def text(postgres: str, *values: str) -> Kind:
     return Kind(postgres, "VARCHAR", tuple((literal(value), "") for value in values))
 
 
+ON_ICEBERG = {"SMALLINT": "INTEGER", "UINTEGER": "BIGINT", "UBIGINT": "DECIMAL(20,0)", "JSON": "VARCHAR"}
 LARGE = ("repeat('ünï🦆', 120000)", "")  # a megabyte
 KINDS = {
     "small": Kind("smallint", "SMALLINT", same("0", "-32768", "32767")),
@@ -100,14 +120,18 @@ KINDS = {
     "docb": Kind("jsonb", "JSON", same('{"a": [1, null], "b": "ü"}', '"text"', "null", "12345678901234567890.5")),
     "free": Kind("numeric", "DECIMAL(38,18)", same("0", "1.10", "-12345678901234567890.123456789012345678", "1e-18")),
     "number": Kind("oid", "UINTEGER", same("0", "4294967295")),
+    "xact": Kind("xid8", "UBIGINT", same("0", "18446744073709551615")),
     "positive": Kind("positive", "INTEGER", same("1", "2147483647")),
     "noon": Kind("time", "TIME", same("24:00:00")),
     "ever": Kind("date", "DATE", same("infinity", "-infinity")),
+    "once": Kind("timestamp", "TIMESTAMP", same("infinity", "-infinity", "294247-01-10 04:00:54.775806")),
     "never": Kind("timestamptz", "TIMESTAMP WITH TIME ZONE", same("infinity", "-infinity")),
     "list": Kind("int[]", "INTEGER[]", (("'{}'", "[]"), ("'{1,NULL,3}'", "[1, NULL, 3]"))),
     "listed": Kind("text[]", "VARCHAR[]", ((r"""'{"a,b",NULL,"NULL","",ü}'""", "['a,b', NULL, 'NULL', '', 'ü']"),)),
     "grid": Kind("int[][]", "INTEGER[][]", (("'{{1,2},{3,NULL}}'", "[[1, 2], [3, NULL]]"), ("'{}'", "[]"))),
     "days": Kind("date[]", "DATE[]", (("'{2026-01-02,infinity}'", "['2026-01-02', 'infinity']"),)),
+    "clocks": Kind("time[]", "TIME[]", (("'{24:00:00,NULL}'", "['24:00:00', NULL]"), ("'{23:00}'", "['23:00:00']"))),
+    "nevers": Kind("timestamptz[][]", "TIMESTAMP WITH TIME ZONE[][]", (("'{{-infinity}}'", "[['-infinity']]"),)),
     "positives": Kind("positives", "INTEGER[]", (("'{1,2}'", "[1, 2]"),)),
     # Carried as the text that PostgreSQL prints
     "address": text("inet", "10.0.0.1", "10.0.0.0/8", "::1", "::ffff:1.2.3.4/128"),
@@ -202,6 +226,14 @@ def wanted(kinds: dict[str, Kind], row: int, printed: tuple[str, ...]) -> Iterat
 
 
 def test_every_type_arrives_by_copy_by_insert_and_by_update(mirror: Mirror) -> None:
+    assert_every_type_arrives(mirror)
+
+
+def test_every_type_arrives_in_an_iceberg_lake(iceberg_mirror: IcebergMirror) -> None:
+    assert_every_type_arrives(iceberg_mirror)
+
+
+def assert_every_type_arrives(mirror: Mirror) -> None:
     mirror.execute(*MAKE_TYPES)
     for setting, value in TEXT_SETTINGS.items():
         mirror.execute(f"SET {setting} = '{value}'")
@@ -223,7 +255,37 @@ def test_every_type_arrives_by_copy_by_insert_and_by_update(mirror: Mirror) -> N
         mirror.execute(f"UPDATE every SET {', '.join(f'{n} = {v}' for n, v in values)} WHERE id = {UPDATED + row}")
     mirror.sync()
 
-    described = {name: kind for name, kind, *_ in mirror.ask("DESCRIBE lake.public.every")}
+    unfit: set[tuple[int, str]] = set()
+    if isinstance(mirror, IcebergMirror):
+        kinds = {name: kind.on_iceberg for name, kind in kinds.items()}
+        bases = (COPIED, INSERTED, UPDATED)
+        unfit = {(base + row, name) for base in bases for name, kind in kinds.items() for row in kind.unfit}
+        with reading.connect() as con:
+            con.register("every", read_by_pyiceberg(mirror, "public.every"))
+            check_every(mirror, kinds, con, "every")
+    assert quarantined(mirror) == unfit
+    check_every(mirror, kinds, mirror.lake, "lake.public.every")
+    mirror.stop_capture()
+    (verdict,) = mirror.verify()
+    assert verdict.ok, verdict.differences
+
+
+def read_by_pyiceberg(mirror: IcebergMirror, table: str) -> pa.Table:
+    lake = mirror.config.lakes["main"]
+    assert isinstance(lake, Iceberg)
+    with load_catalog(**lake.properties) as catalog:
+        return catalog.load_table(table).scan().to_arrow()
+
+
+def quarantined(mirror: Mirror) -> set[tuple[int, str]]:
+    """The ids and columns of the values in quarantine."""
+    found = mirror.ask("SELECT key, column_name FROM lake.main.headwater_quarantine WHERE resolved_lsn IS NULL")
+    return {(json.loads(key)["id"], column) for key, column in found}
+
+
+def check_every(mirror: Mirror, kinds: dict[str, Kind], con: duckdb.DuckDBPyConnection, table: str) -> None:
+    """What this DuckDB has in the table is what PostgreSQL has, in the types that are wanted."""
+    described = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
     assert {name: described[name] for name in kinds} == {name: kind.duckdb for name, kind in kinds.items()}
     wrong = []
     for row in range(ROWS):
@@ -232,17 +294,14 @@ def test_every_type_arrives_by_copy_by_insert_and_by_update(mirror: Mirror) -> N
         (printed,) = mirror.rows_of(f"SELECT {prints} FROM public.every WHERE id = {row}")
         mirror.execute("RESET search_path")
         # as text, because -0 equals 0 and one JSON another
-        (due,) = mirror.ask(f"SELECT {', '.join(wanted(kinds, row, printed))}")
+        (due,) = con.execute(f"SELECT {', '.join(wanted(kinds, row, printed))}").fetchall()
         texts = ", ".join(f"{name}::VARCHAR" for name in kinds)
         ids = [COPIED + row, INSERTED + row, UPDATED + row]
-        found = mirror.ask(f"SELECT {texts} FROM lake.public.every WHERE id IN {tuple(ids)} ORDER BY id")
+        found = con.execute(f"SELECT {texts} FROM {table} WHERE id IN {tuple(ids)} ORDER BY id").fetchall()
         assert len(found) == 3
         for id, row_of_lake in zip(ids, found, strict=True):
             wrong += [(id, *each) for each in zip(kinds, row_of_lake, due, strict=True) if each[1] != each[2]]
     assert wrong == []
-    mirror.stop_capture()
-    (verdict,) = mirror.verify()
-    assert verdict.ok, verdict.differences
 
 
 # For each type of key: keys to be copied, the last three of them to be updated, deleted and moved, and one to insert;

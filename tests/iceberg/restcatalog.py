@@ -1,6 +1,6 @@
 """A small Iceberg REST catalog for tests: those requests of the specification that we make, on PyIceberg's SQL catalog.
 
-It asks for a bearer token, decides on conflicts and on locations by itself, and can be told to fail.
+It asks for a bearer token, decides on conflicts and on locations by itself, and can be made to fail.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from pyiceberg.table.update import AssertCreate
 
 __all__ = ["TOKEN", "RestCatalogServer", "rest_catalog"]
 
-TOKEN = "a-token-that-nobody-may-see"
+TOKEN = "a-token-that-no-message-may-show"
 _STATUS = {
     NoSuchNamespaceError: 404,
     NoSuchTableError: 404,
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
+    ValueError: 400,
 }
 
 
@@ -45,6 +46,8 @@ class RestCatalogServer(ThreadingHTTPServer):
     """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed.
 
     So many as `answered` are answered before them.
+
+    After as many commits as are `accepted`, all others are conflicts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,6 +56,7 @@ class RestCatalogServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.lose_answers = self.answered = 0
         self.unavailable = 0
+        self.accepted: int | None = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -167,6 +171,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _committed(self, name: tuple[str, str], request: CommitTableRequest) -> Any:
         catalog = self.server.catalog
+        if self.server.accepted is not None:
+            if self.server.accepted == 0:
+                raise CommitFailedException("another client was faster")
+            self.server.accepted -= 1
         table: Table
         if any(isinstance(each, AssertCreate) for each in request.requirements):
             metadata = catalog._empty_table_metadata()

@@ -110,10 +110,10 @@ _ROWS = "SELECT id, CASE WHEN x IS DISTINCT FROM NULL THEN format('%s', x) END F
 class Bench:
     """A table of one column and a key, as PostgreSQL prints it, and a lake that holds what Headwater would write."""
 
-    def __init__(self, source: psycopg.Connection, asked: str | None) -> None:
+    def __init__(self, source: psycopg.Connection, asked: str | None, *, calendar_only: bool) -> None:
         relation = relation_of(source, "public", "t")
         key, value = relation.columns
-        kind = lake_type(value, asked)
+        kind = lake_type(value, asked, calendar_only=calendar_only)
         shape = replace(relation, columns=(replace(key, key=True), value))
         self.pair = Pair(shape, TableName("main", "t"), (lake_type(key), kind))
         self.con = connect(threads=1)
@@ -170,13 +170,36 @@ def source(database: str) -> Iterator[psycopg.Connection]:
 def test_equal_values_are_equal_and_others_are_not(
     source: psycopg.Connection, kinds: list[tuple[str, str | None]]
 ) -> None:
+    assert_distinguished(source, kinds, calendar_only=False)
+
+
+def test_in_a_lake_of_calendar_and_clock_alone_infinity_and_24_00_are_misfits(source: psycopg.Connection) -> None:
+    moments = [each for each in VALUES if each[0].startswith(("date", "time"))]
+    misfits = assert_distinguished(source, moments, calendar_only=True)
+    assert misfits == {
+        "date": ["infinity", "-infinity"],
+        "time": ["24:00:00"],
+        "timestamp": ["infinity", "-infinity", "294247-01-10 04:00:54.775807", "294276-12-31 23:59:59.999999"],
+        "timestamptz": ["infinity", "-infinity", "294276-12-31 23:59:59+00"],
+        "timestamptz[]": ['{"2025-12-31 23:00:00+00",infinity}', '{"294276-12-31 23:59:59+00"}'],
+        "time[]": ["{24:00:00}"],
+        "date[]": ['{infinity,"0044-03-15 BC"}'],
+    }
+
+
+def assert_distinguished(
+    source: psycopg.Connection, kinds: list[tuple[str, str | None]], *, calendar_only: bool
+) -> dict[str, list[str]]:
+    """No value is taken for another; returns those that do not fit."""
+    misfits = {}
     for kind, asked in kinds:
         values = VALUES[kind, asked]
         source.execute("DROP TABLE IF EXISTS t")
         source.execute(f"CREATE TABLE t (id int, x {kind})")
         for id, value in enumerate([*values, None]):
             source.execute(f"INSERT INTO t VALUES (%s, %s::{kind})", (id, value))
-        bench = Bench(source, asked)
+        bench = Bench(source, asked, calendar_only=calendar_only)
+        misfits[kind] = list(bench.bad.values())
         assert not bench.differ(bench.bad), (kind, asked)
         for id, text in bench.bad.items():
             others = {row: other for row, other in bench.bad.items() if row != id}
@@ -190,3 +213,4 @@ def test_equal_values_are_equal_and_others_are_not(
             bench.con.execute(f"INSERT INTO lake.main.t SELECT id, if(id = {id}, {taken}, x) FROM kept")
             assert bench.differ(bench.bad), (kind, values[id], other)
         bench.con.close()
+    return misfits

@@ -7,8 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from headwater.change import TableName
+from headwater.config import DuckLake
 from headwater.errors import HeadwaterError
 from headwater.postgres.connect import Connection, connect, translated
+from headwater.sink.addresses import reserved_columns
 from headwater.source.checktable import TableWish, access_problems, table_problems
 
 __all__ = ["Candidate", "Candidates", "Obstacle", "candidates"]
@@ -65,7 +67,8 @@ def _candidates(connection: Connection) -> Iterator[Candidate]:
             yield Candidate(table, (obstacle,))
             continue
         lacking = {str(each) for each in access_problems(connection, oid)}
-        problems = [each for each in table_problems(connection, TableWish(table), oid) if str(each) not in lacking]
+        wish = TableWish(table, reserved=reserved_columns(DuckLake))  # which `init` writes a config for
+        problems = [each for each in table_problems(connection, wish, oid) if str(each) not in lacking]
         if problems:
             yield Candidate(table, tuple(_obstacle(table, each) for each in problems))
         elif (other := taken.setdefault((schema.lower(), name.lower()), table)) != table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from pydantic import (
 
 from headwater.change import TableName
 from headwater.config.file import shown
+from headwater.lake.partitioning import PartitionBy
 
 __all__ = [
     "CatalogUrl",
@@ -33,6 +35,7 @@ __all__ = [
     "IcebergProperties",
     "LakeTypeName",
     "Name",
+    "PartitionTexts",
     "Place",
     "Port",
     "PostgresUrl",
@@ -122,9 +125,14 @@ def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]
     plain = {name: _text(value) for name, value in properties.items()}
     if plain.get("uri", "").startswith("sqlite:///"):
         plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
-    if "warehouse" in plain and "://" not in plain["warehouse"]:
+    if "warehouse" in plain and "://" not in plain["warehouse"] and not _is_rest(plain):
         plain["warehouse"] = str(_folder(info) / plain["warehouse"])
     return plain
+
+
+def _is_rest(properties: Mapping[str, str]) -> bool:
+    """A REST catalog has its own name for a warehouse, which need not be a path."""
+    return properties.get("type") == "rest" or properties.get("uri", "").startswith(("http://", "https://"))
 
 
 def _text(value: object) -> str:
@@ -140,6 +148,14 @@ def _table_name(value: object) -> TableName:
     if not isinstance(value, str):
         raise ValueError(f"not a table name: {shown(value)} (write schema.table)")
     return TableName.parse(value)
+
+
+def _partitions(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each as `PartitionBy` spells it, so that only another meaning makes another text."""
+    found = [str(PartitionBy.parse(text)) for text in texts]
+    if double := next((each for each in found if found.count(each) > 1), None):
+        raise ValueError(f"{double!r} is listed twice")
+    return tuple(found)
 
 
 def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -206,6 +222,7 @@ SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
 Text = Annotated[str, BeforeValidator(_text)]
 ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
 LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
+PartitionTexts = Annotated[tuple[Text, ...], AfterValidator(_partitions)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
 PostgresUrl = Annotated[str, AfterValidator(postgres_url)]
 CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]

@@ -25,7 +25,7 @@ from headwater.errors import TableError, Unreachable
 from headwater.postgres.connect import connect, conninfo
 from headwater.postgres.settings import options, prepare
 from headwater.values.decode import Bad, Decoded, decode
-from headwater.values.moments import INFINITE_DAY, INFINITE_US
+from headwater.values.moments import DAY_US, INFINITE_DAY, INFINITE_US
 from headwater.values.types import LakeType, lake_type
 
 __all__ = ["Range", "balanced", "read_expressions", "read_range", "showing"]
@@ -229,7 +229,7 @@ class _Read:
     @classmethod
     def of(cls, column: Column, kind: LakeType) -> _Read:
         name = sql.Identifier(column.name)
-        if kind.pg in _BINARY and kind == lake_type(column):
+        if kind.pg in _BINARY and kind.logical == lake_type(column).logical:
             return cls(column.name, kind, False, name)
         if kind.pg == "numeric":
             return cls(column.name, kind, True, sql.SQL("{}::text").format(name))
@@ -243,6 +243,8 @@ class _Read:
             return decode(array, self.kind)
         if pa.types.is_date(self.kind.arrow) or pa.types.is_timestamp(self.kind.arrow):
             return _moments(array, self.kind)
+        if self.kind.calendar_only:
+            return _times(array.cast(self.kind.arrow))
         return Decoded(array.cast(self.kind.arrow))
 
 
@@ -258,13 +260,12 @@ def _conform(batch: pa.RecordBatch, read: Sequence[_Read]) -> tuple[pa.RecordBat
 # timestamp, wrap around to before the earliest moment PostgreSQL knows, 4714-11-24 BC.
 _EPOCH_DAYS = 10_957
 _FIRST_DAY = -2_440_588
-_DAY_US = 86_400_000_000
 
 
 def _moments(array: pa.Array, kind: LakeType) -> Decoded:
-    """Dates and timestamps with infinity as DuckDB's number for it; moments that wrapped around are bad."""
+    """Dates and timestamps, with infinity as DuckDB's number for it or as bad; so are moments that wrapped around."""
     days = pa.types.is_date(kind.arrow)
-    unit, end = (1, INFINITE_DAY) if days else (_DAY_US, INFINITE_US)
+    unit, end = (1, INFINITE_DAY) if days else (DAY_US, INFINITE_US)
     numbers = array.view(pa.int32() if days else pa.int64())
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is None or (bounds["min"] >= _FIRST_DAY * unit and bounds["max"] < end):
@@ -275,14 +276,28 @@ def _moments(array: pa.Array, kind: LakeType) -> Decoded:
     future, past = since_2000 == edge.max, since_2000 == edge.min
     wrapped = ((moments < _FIRST_DAY * unit) | (moments == end)) & ~(future | past)
     moments[future], moments[past] = end, -end
-    bad = tuple(Bad(int(row), _printed(int(since_2000[row]), kind)) for row in np.flatnonzero(wrapped))
-    found = pa.array(moments, mask=wrapped | numbers.is_null().to_numpy(zero_copy_only=False))
+    unfit = wrapped | future | past if kind.calendar_only else wrapped
+    infinite = {edge.max: "infinity", edge.min: "-infinity"}
+    texts = (infinite.get(number) or _printed(number, kind) for number in since_2000[unfit].tolist())
+    bad = tuple(map(Bad, np.flatnonzero(unfit).tolist(), texts))
+    found = pa.array(moments, mask=unfit | numbers.is_null().to_numpy(zero_copy_only=False))
     return Decoded(found.view(array.type), bad)
+
+
+def _times(array: pa.Array) -> Decoded:
+    """Times of a day that ends before 24:00:00."""
+    late = pc.equal(array.view(pa.int64()), DAY_US)
+    if not pc.any(late).as_py():
+        return Decoded(array)
+    bad = tuple(
+        Bad(int(row), "24:00:00") for row in np.flatnonzero(late.fill_null(False).to_numpy(zero_copy_only=False))
+    )
+    return Decoded(pc.if_else(late, None, array), bad)
 
 
 def _printed(since_2000: int, kind: LakeType) -> str:
     """A timestamp of the last thirty years, as PostgreSQL prints it."""
-    seconds, fraction = divmod(since_2000 + _EPOCH_DAYS * _DAY_US, 1_000_000)
+    seconds, fraction = divmod(since_2000 + _EPOCH_DAYS * DAY_US, 1_000_000)
     clock = f"{np.datetime64(seconds, 's')}".replace("T", " ")
     zone = "+00" if kind.pg == "timestamptz" else ""
     return clock + f".{fraction:06}".rstrip("0").rstrip(".") + zone

@@ -11,6 +11,8 @@ from headwater.errors import TableError
 
 __all__ = ["RESERVED", "ColumnRow", "Evolution", "check_names", "column_rows", "evolved", "promotable"]
 
+# Tried: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other two are columns
+# of its files. Any other name works.
 RESERVED = frozenset({"rowid", "snapshot_id", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"})
 _SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}

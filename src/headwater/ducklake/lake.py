@@ -12,14 +12,14 @@ from typing import TypeVar
 import duckdb
 from pyarrow import fs
 
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.ducklake import attempts, reading
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
-from headwater.ducklake.positions import positions
+from headwater.ducklake.positions import positions, reached
 from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
@@ -74,11 +74,18 @@ class Lake:
             return reading.live_tables(tx, self.data_path, names)
 
     def files(
-        self, table_ids: Collection[int], snapshot: Snapshot, bounds_of: Mapping[int, Collection[int]] | None = None
+        self,
+        table_ids: Collection[int],
+        snapshot: Snapshot,
+        bounds_of: Mapping[int, Collection[int]] | None = None,
+        partitions_of: Collection[int] = (),
     ) -> list[LiveFile]:
-        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns."""
+        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns.
+
+        Files of the tables in `partitions_of` come with their partitions.
+        """
         with self._reading() as tx:
-            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {})
+            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {}, partitions_of)
 
     def missing_files(self, table_ids: Collection[int], *, every_file: bool) -> dict[int, str]:
         """A file that is gone of each table that has lost one; the oldest of each is looked for, or `every_file`."""
@@ -110,6 +117,21 @@ class Lake:
         """How far each table of a source has come here, by the source's OID."""
         with self._reading() as tx:
             return positions(tx, source)
+
+    def reached(self, source: str) -> tuple[int, Lsn] | None:
+        """How far the foremost table of a source has come, and the snapshot that shows it; None if there is none."""
+        with self._reading() as tx:
+            return reached(tx, source)
+
+    def commits(self) -> list[tuple[int, str | None]]:
+        """Every snapshot that is not expired, the oldest first, with the extra info of its commit."""
+        with self._reading() as tx:
+            return reading.commits(tx)
+
+    def names_at(self, snapshot: int) -> dict[int, TableName]:
+        """The names that tables had in a snapshot, by their ids."""
+        with self._reading() as tx:
+            return reading.names_at(tx, snapshot)
 
     def next_column_id(self, table_id: int) -> int:
         """The id for the next column of a table: never used before, not even by a column that was dropped."""

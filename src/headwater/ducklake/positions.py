@@ -11,7 +11,7 @@ from headwater.ducklake.model import Advance, PlannedCommit, Position
 from headwater.errors import AlreadyDelivered, OperatorMustAct
 from headwater.lake.counts import Counts
 
-__all__ = ["POSITION_TABLE", "advance", "positions"]
+__all__ = ["POSITION_TABLE", "advance", "positions", "reached"]
 
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
@@ -31,6 +31,12 @@ def positions(tx: Transaction, source: str) -> dict[int, Position]:
     return {
         oid: Position(table_id, Lsn(lsn), mirrored, Counts(*counts)) for oid, table_id, lsn, mirrored, *counts in found
     }
+
+
+def reached(tx: Transaction, source: str) -> tuple[int, Lsn] | None:
+    """The newest snapshot that brought a source's tables on, or that they were found unchanged in, and how far."""
+    ((snapshot, lsn),) = tx.rows("SELECT max(snapshot_id), max(lsn) FROM headwater_position WHERE source = %s", source)
+    return None if snapshot is None else (snapshot, Lsn(lsn))
 
 
 def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:

@@ -60,7 +60,7 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
 
     def job(oids: Collection[int]) -> tuple[Delivery[Lsn], Merged]:
         mirrors = {oid: ready.mirrors[oid] for oid in oids}
-        attempt = ready.plan.begin({oid: mirror.key for oid, mirror in mirrors.items()})
+        attempt = ready.plan.begin({oid: mirror.key for oid, mirror in mirrors.items()}, batch.newest)
         if not mirrors:
             return attempt, Merged()
         lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine())

@@ -35,11 +35,12 @@ def prepared(m: Mirroring, plan: Plan[Lsn], tables: DeliveryTables, batch: Stage
     failed = dict(tables.failed)
     for oid, changes in batch.changes.items():
         row, standing, newest = tables.rows[oid], tables.taking_part[oid], changes.newest
-        renamed = row.options.followed_name and newest.table != standing.name
+        renamed = _is_renamed(row, standing, changes)
         try:
             if newest.generation != generations.get(oid, 0):
                 raise CannotFollow(f"{newest.table}: {newest.reason}")
-            evolved, kinds = _evolved(plan, row, standing, changes, renamed=renamed)
+            kinds = lake_types(newest.columns, row.options.types, calendar_only=m.sink.calendar_only)
+            evolved = _evolved(plan, row, standing, changes, kinds)
             if changes.rows:
                 mirrors[oid] = _mirror(row, standing, changes, kinds)
         except TableError as error:
@@ -59,15 +60,18 @@ def _generations(m: Mirroring, tables: DeliveryTables, batch: StagedBatch) -> Ma
     return m.log.generations(positions) if positions else {}
 
 
+def _is_renamed(row: TableRow, standing: Standing[Lsn], changes: TableChanges) -> bool:
+    return row.options.followed_name and changes.newest.table != standing.name
+
+
 def _evolved(
-    plan: Plan[Lsn], row: TableRow, standing: Standing[Lsn], changes: TableChanges, *, renamed: bool
-) -> tuple[Plan[Lsn], Mapping[str, LakeType]]:
-    """The plan in which the mirror has the newest columns, and their types in the lake."""
+    plan: Plan[Lsn], row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds: Mapping[str, LakeType]
+) -> Plan[Lsn]:
+    """The plan in which the mirror has the newest columns."""
     standing.check_writable()
     newest = changes.newest
-    kinds = lake_types(newest.columns, row.options.types)
     evolved, changed = plan.evolved(newest, kinds)
-    if row.options.schema_changes == "stop" and (changed or renamed):
+    if row.options.schema_changes == "stop" and (changed or _is_renamed(row, standing, changes)):
         raise TableError(
             f"table {row.source} has other columns or another name than its mirror {row.lake}, and `schema_changes` is"
             " `stop`",
@@ -77,7 +81,7 @@ def _evolved(
     quarantined = standing.counts.quarantined and row.options.mode == "mirror"
     if quarantined and not standing.same_key(newest):
         raise CannotFollow(f"table {row.source} has another key now, and values in quarantine are under the old one")
-    return evolved, kinds
+    return evolved
 
 
 def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds: Mapping[str, LakeType]) -> Mirror:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.change import Lsn, Relation
+from headwater.change import Lsn, NewestCommit, Relation
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring, check_lake
 from headwater.flow.versions import TableChanges, next_key_change, table_changes
@@ -78,6 +78,7 @@ class StagedBatch:
     segments: tuple[Segment, ...]
     upto: Lsn
     changes: Mapping[int, TableChanges]
+    newest: NewestCommit | None = None  # of the transactions
 
     @property
     def reader(self) -> StagedChanges:
@@ -97,7 +98,7 @@ def staged(m: Mirroring, tables: DeliveryTables) -> StagedBatch:
     wanted = {relation.id for relation, _ in parts}
     wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
     segments = tuple(Segment(each.path, each.bytes, each.commit, each.aborted) for each in batch.segments)
-    return StagedBatch(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()))
+    return StagedBatch(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()), batch.newest)
 
 
 def _parts(m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:

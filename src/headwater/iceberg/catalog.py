@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -34,6 +36,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
 from headwater.files import S3
+from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
 __all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
@@ -64,6 +67,7 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
         file.parent.mkdir(parents=True, exist_ok=True)
     if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
         given["init_catalog_tables"] = "true" if create else "false"
+    given.setdefault("py-io-impl", f"{DurableFileIO.__module__}.{DurableFileIO.__name__}")
     where = shown(properties)
     with _translated(where, secrets):
         try:
@@ -125,7 +129,7 @@ class IcebergCatalog:
     def stage(
         self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
     ) -> CreateTableTransaction:
-        """A table to be created: where it will be is known, and nobody sees it before `commit`."""
+        """A table to be created: its location is known, and no reader sees it before `create`."""
         self.make_namespace(name.schema)
         if self.load(name) is None:
             self.drop(name)  # there may be one whose metadata is gone
@@ -153,9 +157,13 @@ class IcebergCatalog:
         with _translated(self._where, self._secrets, committing=True):
             try:
                 return self._committed(table, (same, *requirements), updates)
-            except ValueError as error:  # PyIceberg makes the changes to the table as it is now
-                self._check_format(table)
-                raise error
+            except (BadRequestError, NoSuchTableError) as error:
+                raise CommitFailedException(str(error)) from error
+            except ValueError as error:
+                if type(error) is not ValueError:  # one that was raised about the catalog's answer
+                    raise
+                # What PyIceberg itself refuses to do to the newest metadata, as to commit below a sequence number.
+                raise CommitFailedException(str(error)) from error
 
     def rename(self, old: TableName, new: TableName) -> None:
         self.make_namespace(new.schema)
@@ -183,19 +191,17 @@ class IcebergCatalog:
         io = table.io
         return Table(table.name(), done.metadata, done.metadata_location, io, self._catalog)
 
-    def _check_format(self, table: Table) -> None:
-        """CommitConflict if another client has made it a table of another format."""
-        now = self.load(TableName(*table.name()))
-        if now is not None and now.metadata.format_version != table.metadata.format_version:
-            name, version = ".".join(table.name()), now.metadata.format_version
-            raise CommitConflict(f"another client has made {name} a table of format {version}", hint="plan again")
-
     def _location(self, name: TableName) -> str | None:
         """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""
         above = (self.namespace_properties(name.schema) or {}).get("location")
         if above is None and (warehouse := self._catalog.properties.get("warehouse")) and "/" in warehouse:
-            above = f"{warehouse.rstrip('/')}/{name.schema}"
-        return above and f"{above.rstrip('/')}/{name.name}-{uuid.uuid4().hex[:8]}"
+            above = f"{warehouse.rstrip('/')}/{_folder(name.schema)}"
+        return above and f"{above.rstrip('/')}/{_folder(name.name)}-{uuid.uuid4().hex[:8]}"
+
+
+def _folder(name: str) -> str:
+    """A name as part of a path: a `/` would lead elsewhere, a `%` is an escape, a `*` is any file to DuckDB."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
 def _identifier(name: TableName) -> tuple[str, str]:

@@ -8,20 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import duckdb
 
-from headwater.change import Position, Relation, TableName
+from headwater.change import NewestCommit, Position, Relation, TableName
+from headwater.errors import TableError
+from headwater.lake import history
 from headwater.lake.counts import Counts
-from headwater.lake.target import Place, Reports, Target
+from headwater.lake.partitioning import PartitionBy, PartitionSupport
+from headwater.lake.target import Place, Reports, Sought, Target
 from headwater.values.types import LakeType
 
-__all__ = ["Bounds", "Copy", "Delivery", "Keys", "Kinds", "LakeNames", "Landed", "Plan", "Reader", "Sink", "Standing"]
+__all__ = [
+    "Copy",
+    "Delivery",
+    "Keys",
+    "Kinds",
+    "LakeNames",
+    "Landed",
+    "MirrorSpec",
+    "Plan",
+    "Reader",
+    "Sink",
+    "Standing",
+    "TableSnapshot",
+    "Wanted",
+]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
-Bounds = Mapping[int, tuple[int, int] | None]  # by table, the lowest and highest value of the key's first column
+Wanted = Mapping[int, Sought]  # by table, what is known about the keys that are looked for
 
 P = TypeVar("P", bound=Position)  # of the stream that is mirrored
 P_co = TypeVar("P_co", bound=Position, covariant=True)
@@ -39,6 +56,34 @@ class Landed:
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
     missed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSpec:
+    """A table as a copy is to make it; its own mirror and those of `replaces` make way for it."""
+
+    relation: Relation
+    kinds: Kinds
+    name: TableName
+    history: bool = False
+    replaces: tuple[int, ...] = ()
+    partition_by: tuple[PartitionBy, ...] = ()
+
+    def check_partitions(self, support: PartitionSupport) -> None:
+        """TableError if a lake with this support cannot partition the table so."""
+        kinds = {**(history.COLUMNS if self.history else {}), **self.kinds}
+        for message, hint in support.problems(self.partition_by, kinds):
+            raise TableError(f"table {str(self.relation.table)!r}: {message}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot(Generic[P]):
+    """A mirror in a snapshot that the lake still has, the position that it shows, and what to type to read it."""
+
+    name: TableName
+    snapshot_id: int
+    position: P
+    read_by: Mapping[str, str]  # by the program that it is typed into
 
 
 class Standing(Protocol[P_co]):
@@ -89,8 +134,8 @@ class Attempt(Protocol):
 class Delivery(Attempt, Protocol[P_contra]):
     """Changes to tables that the lake has."""
 
-    def places(self, wanted: Bounds) -> Sequence[Place]:
-        """The files of these tables that may hold a key whose first column lies within the bounds."""
+    def places(self, wanted: Wanted) -> Sequence[Place]:
+        """The files of these tables that may hold such a key."""
         ...
 
     def quarantine(self) -> Sequence[Place]:
@@ -135,8 +180,8 @@ class Plan(Protocol[P]):
         """
         ...
 
-    def begin(self, keys: Keys) -> Delivery[P]:
-        """Begin an attempt for these tables."""
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> Delivery[P]:
+        """Begin an attempt for these tables; the lake's snapshots name the newest transaction that they include."""
         ...
 
 
@@ -163,6 +208,11 @@ class Sink(Protocol[NewMirror, P]):
         """Under which name the lake keeps the positions of this group."""
         ...
 
+    @property
+    def calendar_only(self) -> bool:
+        """Whether its dates and times are those of calendar and clock alone: infinity and 24:00:00 do not fit."""
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...
@@ -186,12 +236,14 @@ class Sink(Protocol[NewMirror, P]):
         """The lake at a snapshot that a plan or a commit has named; only the sink knows what the number means."""
         ...
 
+    def snapshots_at(self, at: P) -> Mapping[int, TableSnapshot[P]]:
+        """The newest snapshot of each mirror at or below a position; nothing for one of which the lake has none."""
+        ...
+
     def plan(self) -> Plan[P]: ...
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> NewMirror:
-        """Prepare a table; its own mirror and those of `replaces` make way for it. TableError if it cannot be."""
+    def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+        """Prepare a table; TableError if it cannot be."""
         ...
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy[P]:

@@ -46,6 +46,7 @@ class Indexed:
     end_lsn: Lsn
     rows: int
     bytes: int
+    last_commit: datetime
     streamed_ts: datetime | None
     streamed_xid: int | None
     aborted: list[int]
@@ -136,9 +137,9 @@ class Index:
         place: tuple[Lsn, int] = (after, 0)
         while True:
             rows = self._state.query(
-                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, streamed_ts, streamed_xid, aborted"
-                " FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s) AND first_lsn < %s"
-                " ORDER BY last_lsn, id LIMIT %s",
+                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, last_commit_at, streamed_ts, streamed_xid,"
+                " aborted FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s)"
+                " AND first_lsn < %s ORDER BY last_lsn, id LIMIT %s",
                 (self._group, *place, before, _PAGE),
             )
             yield from (Indexed(*row) for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.change import Committed, Lsn
+from headwater.change import Committed, Lsn, NewestCommit
 from headwater.log.index import Indexed
 from headwater.log.segment import Part
 
@@ -33,10 +33,11 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Everything in the log between the position asked for and `upto`."""
+    """Everything in the log between the position asked for and `upto`; `newest` is None if that is nothing."""
 
     segments: tuple[SegmentRef, ...]
     upto: Lsn
+    newest: NewestCommit | None = None
 
 
 def segment_ref(segment: Indexed, path: str, parts: tuple[Part, ...]) -> SegmentRef:

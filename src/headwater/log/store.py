@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.change import Committed, Lsn, Relation
+from headwater.change import Committed, Lsn, NewestCommit, Relation
 from headwater.errors import LogGap, OperatorMustAct, Unreachable
 from headwater.log import segment
 from headwater.log.folder import Folder, place
@@ -215,7 +215,7 @@ class Log:
             raise LogGap(f"the log {self._folder.uri!r} has lost {counted(len(gone), 'segment')}", hint=_MENDS)
         parts = self._index.parts([each.id for each in found])
         refs = (segment_ref(each, self._folder.uri_of(each.name), parts.get(each.id, ())) for each in found)
-        return LogSlice(tuple(refs), limit)
+        return LogSlice(tuple(refs), limit, self._newest(found, limit))
 
     def relations(self, ids: Iterable[int]) -> dict[int, Relation]:
         """Relation versions by id, in the order of the timeline, which need not be that of the ids."""
@@ -238,6 +238,19 @@ class Log:
         names = self._index.trim(before, retention)
         self._folder.delete(names)  # after the index: a crash in between leaves an orphan, not a gap
         return len(names)
+
+    def _newest(self, segments: Sequence[Indexed], before: Lsn) -> NewestCommit | None:
+        """The newest commit before a position; a segment that goes past it is read for that."""
+        whole = [NewestCommit(each.last_lsn, each.last_commit) for each in segments if each.last_lsn < before]
+        cut = [newest for each in segments if each.last_lsn >= before for newest in self._commits(each.name, before)]
+        found = [*whole, *cut]
+        return NewestCommit(max(each.lsn for each in found), max(each.ts for each in found)) if found else None
+
+    def _commits(self, name: str, before: Lsn) -> list[NewestCommit]:
+        rows = self._folder.read(name, ["commit_lsn", "commit_ts"])
+        rows = rows.filter(pc.less(rows["commit_lsn"], before.value))
+        lsn, ts = pc.max(rows["commit_lsn"]).as_py(), pc.max(rows["commit_ts"]).as_py()
+        return [] if lsn is None else [NewestCommit(Lsn(lsn), ts)]
 
     def _claimed(self, recorded: Location | None) -> Location:
         found = self._folder.id()

@@ -164,7 +164,7 @@ def _from_lake(
 
 def unfit_key(table: str, column: str, kind: LakeType, bad: Bad) -> TableError:
     return TableError(
-        f"the key of {table} holds {bad.text!r} in column {column!r}, which no {kind} can hold",
+        f"the key of {table} holds {bad.text!r} in column {column!r}, which the lake's {kind} cannot hold",
         hint=f"mirror the column as text: `types: {{{column}: varchar}}`, under another name with `as:`",
     )
 

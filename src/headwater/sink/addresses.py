@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headwater.config import Config, DuckLake, Iceberg
+from headwater.ducklake import evolution
 from headwater.files import S3, is_local
 from headwater.lake.address import LakeAddress
 from headwater.sink.ducklake.address import DuckLakeAddress
 
-__all__ = ["group_lake", "lake_addresses"]
+__all__ = ["group_lake", "lake_addresses", "reserved_columns"]
 
 
 def group_lake(config: Config, env: Mapping[str, str], group: str) -> LakeAddress:
@@ -23,6 +24,15 @@ def lake_addresses(
     """The lakes with these names, or every lake of the config."""
     wanted = config.lakes if names is None else names
     return {name: _address(config.lakes[name], env, config.secrets()) for name in wanted}
+
+
+def reserved_columns(kind: type[DuckLake] | type[Iceberg]) -> frozenset[str]:
+    """Names that a lake of this kind keeps for itself, in lower case: no column can have them."""
+    if issubclass(kind, Iceberg):
+        from headwater.sink.iceberg.columns import RESERVED  # PyIceberg takes a second to load
+
+        return RESERVED
+    return evolution.RESERVED
 
 
 def _address(lake: DuckLake | Iceberg, env: Mapping[str, str], secrets: frozenset[str]) -> LakeAddress:

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import Literal
 
 from headwater.change import Column, Relation, TableName
-from headwater.ducklake.evolution import RESERVED
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.lake import history
 from headwater.postgres.connect import Connection
@@ -18,14 +17,15 @@ from headwater.values.types import lake_type
 
 __all__ = ["TableWish", "access_problems", "identity_problems", "table_problems"]
 
-# Tried with DuckLake: `rowid` hides the rows' own ids, `snapshot_id` that of a change in table_changes, and the other
-# two are columns of its files. Any other name works.
 _HISTORY = history.COLUMNS.keys()
 
 
 @dataclass(frozen=True, slots=True)
 class TableWish:
-    """A table as the config wants it. `oid` is what the state knows it by, when it has been mirrored already."""
+    """A table as the config wants it. `oid` is what the state knows it by, when it has been mirrored already.
+
+    `reserved` are names of columns, in lower case, that its lake keeps for itself.
+    """
 
     table: TableName
     oid: int | None = None
@@ -36,6 +36,7 @@ class TableWish:
     append_only: bool = False
     replaced: Literal["copy", "stop"] = "copy"
     like: frozenset[int] = frozenset()  # mirrored tables that are treated as this entry asks, so far
+    reserved: frozenset[str] = frozenset()
 
     @property
     def listed(self) -> bool:
@@ -216,8 +217,8 @@ def _names(wish: TableWish, table: TableName, carried: list[Column]) -> Iterator
                 f"table {str(table)!r}: a lake takes the columns {' and '.join(map(repr, names))} for the same",
                 hint=f"rename one of them, or leave it out with `exclude: [{names[-1]}]`",
             )
-        if lower in RESERVED or (wish.mode == "history" and lower in _HISTORY):
-            what = "keeps for itself" if lower in RESERVED else "needs for the history"
+        if lower in wish.reserved or (wish.mode == "history" and lower in _HISTORY):
+            what = "keeps for itself" if lower in wish.reserved else "needs for the history"
             yield ConfigError(
                 f"table {str(table)!r}: {names[0]!r} is a column name that the lake {what}",
                 hint=f"rename the column, or leave it out with `exclude: [{names[0]}]`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.capture.run import prepare
 from headwater.capture.watch import first_look
@@ -13,6 +13,7 @@ from headwater.change import TableName
 from headwater.config import Config, Group, Table
 from headwater.errors import ConfigError, TableError
 from headwater.postgres.connect import Connection, connect, translated
+from headwater.sink.addresses import reserved_columns
 from headwater.source.checktable import TableWish
 from headwater.source.naming import object_name
 from headwater.source.publications import ALTERED, places
@@ -49,7 +50,7 @@ def make_ready(config: Config, state: State) -> None:
         with closing(connect(config.source)) as connection, translated(config.source):
             # First: OIDs mean nothing in another database.
             state.ensure_group(name, identify(connection).source_id, object_name(name), object_name(name))
-            found = list(_find(connection, state, name, group))
+            found = list(_find(connection, state, name, config))
             there = [each for each in found if each.there]
             reasons = {each.oid: tuple(_reasons(connection, object_name(name), each)) for each in there}
         for each in found:
@@ -81,14 +82,16 @@ def _enter(state: State, group: str, found: _Found) -> None:
 
 def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, list[TableWish]]:
     """What the config wants of each group's tables; `known` are the tables that the state has."""
-    return {name: _wishes(group, known.get(name, [])) for name, group in config.groups.items()}
+    return {name: _wishes(config, group, known.get(name, [])) for name, group in config.groups.items()}
 
 
-def _wishes(group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
+def _wishes(config: Config, group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
+    reserved = reserved_columns(type(config.lakes[group.lake]))
     mine = {entry.table: _known(entry, rows) for entry in group.tables}
     meant = {row.oid for row in mine.values() if row is not None}
     others = [row for row in rows if row.oid not in meant]
-    return [_wish(entry, mine[entry.table] or _called(entry, others), rows) for entry in group.tables]
+    wishes = (_wish(entry, mine[entry.table] or _called(entry, others), rows) for entry in group.tables)
+    return [replace(wish, reserved=reserved) for wish in wishes]
 
 
 def _wish(entry: Table, row: TableRow | None, rows: Sequence[TableRow]) -> TableWish:
@@ -113,11 +116,12 @@ def _lands(entry: Table, row: TableRow) -> bool:
     return row.options.followed_name if entry.renamed is None else row.lake == entry.target
 
 
-def _find(connection: Connection, state: State, name: str, group: Group) -> Iterator[_Found]:
+def _find(connection: Connection, state: State, name: str, config: Config) -> Iterator[_Found]:
     """The tables of the config; those that were dropped, or replaced under their names, are seen to."""
     rows = {row.oid: row for row in state.tables(name)}
-    marks = places(connection, object_name(name))
-    for entry, one in zip(group.tables, resolved(connection, _wishes(group, list(rows.values()))), strict=True):
+    marks, group = places(connection, object_name(name)), config.groups[name]
+    wanted = _wishes(config, group, list(rows.values()))
+    for entry, one in zip(group.tables, resolved(connection, wanted), strict=True):
         before = rows.get(one.before or 0)
         if one.fate == "missing":
             raise ConfigError(f"there is no table {str(entry.table)!r} in the source", hint="run `headwater check`")
@@ -166,6 +170,8 @@ def _reasons(connection: Connection, publication: str, found: _Found) -> Iterato
         return
     if row.options.types != found.entry.types:
         yield "the config asks for other types"
+    if row.options.partition_by != found.entry.partition_by:
+        yield "the config asks for other partitions"
     sent = {column.name for column in described(connection, found.oid, publication).columns}
     whole = {column.name for column in described(connection, found.oid, None).columns}
     if more := sorted(set(found.columns or whole) - sent):
@@ -201,4 +207,5 @@ def _options(entry: Table) -> TableOptions:
         exclude=entry.exclude,
         append_only=entry.append_only,
         replaced=entry.when_replaced,
+        partition_by=entry.partition_by,
     )

@@ -51,14 +51,15 @@ def decode(text: pa.Array, kind: LakeType) -> Decoded:
     try:
         return Decoded(read(raw, kind.arrow))
     except pa.ArrowInvalid:
-        return _piecewise(raw, kind.arrow, read)
+        return _piecewise(raw, kind, read)
 
 
 _Reader = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
-def _piecewise(raw: pa.Array, to: pa.DataType, read: _Reader) -> Decoded:
+def _piecewise(raw: pa.Array, kind: LakeType, read: _Reader) -> Decoded:
     """Read what `read` accepts at once, and each distinct text of the rest separately."""
+    to = kind.arrow
     odd = _odd_rows(raw, to)
     try:
         array = read(pc.if_else(odd, pa.scalar(None, raw.type), raw), to)
@@ -66,7 +67,7 @@ def _piecewise(raw: pa.Array, to: pa.DataType, read: _Reader) -> Decoded:
         odd = raw.is_valid()
         array = pa.nulls(len(raw), to)
     spellings = raw.filter(odd).dictionary_encode()
-    found = _singly(spellings.dictionary, to, read).take(spellings.indices)
+    found = _singly(spellings.dictionary, kind, read).take(spellings.indices)
     array = pc.replace_with_mask(array, odd, found)
     return Decoded(array, _bad(raw, pc.and_(odd, array.is_null())))
 
@@ -82,10 +83,11 @@ def _odd_rows(raw: pa.Array, to: pa.DataType) -> pa.Array:
     return raw.is_valid() if usual is None else pc.invert(pc.fill_null(pc.match_substring_regex(raw, usual), True))
 
 
-def _singly(texts: pa.Array, to: pa.DataType, read: _Reader) -> pa.Array:
+def _singly(texts: pa.Array, kind: LakeType, read: _Reader) -> pa.Array:
     """The values of these texts, null for those that the type cannot hold."""
+    to = kind.arrow
     if is_moment(to):
-        numbers = [moment(text, to) for text in texts.to_pylist()]
+        numbers = [moment(text, to, calendar_only=kind.calendar_only) for text in texts.to_pylist()]
         return pa.array(numbers, pa.int32() if pa.types.is_date(to) else pa.int64()).view(to)
     if pa.types.is_decimal(to):
         # Arrow counts trailing zeros as digits, and refuses more than 38.

@@ -9,12 +9,11 @@ import re
 
 import pyarrow as pa
 
-__all__ = ["INFINITE_DAY", "INFINITE_US", "is_moment", "moment"]
+__all__ = ["DAY_US", "INFINITE_DAY", "INFINITE_US", "is_moment", "moment"]
 
 INFINITE_DAY = 2**31 - 1  # and its negative; DuckDB reads these numbers as infinity
 INFINITE_US = 2**63 - 1  # the last 30 years of PostgreSQL's range are beyond it
-
-_DAY_US = 86_400_000_000
+DAY_US = 86_400_000_000
 _CLOCK = rb"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:\.(?P<us>\d{1,6}))?"
 _ZONE = rb"(?P<sign>[+-])?(?P<zh>\d\d)?(?::(?P<zm>\d\d))?(?::(?P<zs>\d\d))?"
 _MOMENT = re.compile(rb"(?P<year>\d{4,})-(?P<month>\d\d)-(?P<day>\d\d)(?: " + _CLOCK + _ZONE + rb")?(?P<bc> BC)?")
@@ -27,21 +26,21 @@ def is_moment(to: pa.DataType) -> bool:
     return bool(pa.types.is_date(to) or pa.types.is_timestamp(to) or pa.types.is_time(to))
 
 
-def moment(text: bytes, to: pa.DataType) -> int | None:
+def moment(text: bytes, to: pa.DataType, *, calendar_only: bool = False) -> int | None:
     """The number that Arrow's type holds for this text; None if it holds none."""
     if pa.types.is_time(to):
         clock = _TIME.fullmatch(text)
         found = _microseconds(clock) if clock else None
-        return found if found is not None and found <= _DAY_US else None
+        return found if found is not None and found <= DAY_US - calendar_only else None
     end = INFINITE_DAY if pa.types.is_date(to) else INFINITE_US
     if text in _INFINITE:
-        return _INFINITE[text] * end
+        return None if calendar_only else _INFINITE[text] * end
     match = _MOMENT.fullmatch(text)
     if match is None:
         return None
     found = _days(match)
     if not pa.types.is_date(to):
-        found = found * _DAY_US + _microseconds(match) - _offset(match) * 1_000_000
+        found = found * DAY_US + _microseconds(match) - _offset(match) * 1_000_000
     return found if -end < found < end else None
 
 

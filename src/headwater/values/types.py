@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from headwater.change import BaseType, Column
 from headwater.errors import ConfigError
+from headwater.values.moments import is_moment
 
 __all__ = ["MAX_PRECISION", "LakeType", "Logical", "lake_type", "lake_types"]
 
@@ -54,7 +55,8 @@ class LakeType:
 
     Each lake spells logical types in its own way (`ducklake.types`, `iceberg.types`); a decimal takes its digits from
     `arrow`. `pg` names the type in the source. A list has an element: another list if the array has more dimensions.
-    `delimiter` separates the elements in PostgreSQL's text.
+    `delimiter` separates the elements in PostgreSQL's text. A `calendar_only` date or time is one of calendar and clock
+    alone: infinity and 24:00:00 are none.
     """
 
     pg: str
@@ -62,6 +64,7 @@ class LakeType:
     logical: Logical
     element: LakeType | None = None
     delimiter: str = ","
+    calendar_only: bool = False
 
     @property
     def leaf(self) -> LakeType:
@@ -112,13 +115,15 @@ _MAY_BE = {  # besides varchar, which any type may be
 }
 
 
-def lake_type(column: Column, asked: str | None = None) -> LakeType:
+def lake_type(column: Column, asked: str | None = None, *, calendar_only: bool = False) -> LakeType:
     """The type that carries a column. `asked`, if the user asks: varchar, decimal(p,s), double or json, or [] of it.
 
     ConfigError if the column's type cannot be turned into that.
     """
     base = _base(column)
     natural = _numeric(base.typmod) if base.oid == _NUMERIC else _FIXED.get(base.oid, _OTHER)
+    if calendar_only and is_moment(natural.arrow):
+        natural = replace(natural, calendar_only=True)
     if asked is None:
         return _listed(natural, base)
     if asked == "varchar":  # of an array too: its whole text
@@ -130,9 +135,9 @@ def lake_type(column: Column, asked: str | None = None) -> LakeType:
     return _listed(_turned(natural, wish, column, asked), base)
 
 
-def lake_types(columns: Iterable[Column], asked: Mapping[str, str]) -> dict[str, LakeType]:
-    """The types that carry these columns, by their names; `asked` are the user's wishes."""
-    return {column.name: lake_type(column, asked.get(column.name)) for column in columns}
+def lake_types(columns: Iterable[Column], asked: Mapping[str, str], *, calendar_only: bool) -> dict[str, LakeType]:
+    """The types that carry these columns, by their names; `asked` are the user's wishes, `calendar_only` the lake's."""
+    return {each.name: lake_type(each, asked.get(each.name), calendar_only=calendar_only) for each in columns}
 
 
 def _base(column: Column) -> BaseType:

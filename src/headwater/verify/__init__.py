@@ -155,7 +155,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
     return Pair(
         relation,
         row.lake,
-        tuple(lake_types(relation.columns, row.options.types).values()),
+        tuple(lake_types(relation.columns, row.options.types, calendar_only=m.sink.calendar_only).values()),
         row_filter(connection, publication, row.oid),
         row.options.mode == "history",
         _earlier_names(m, relation),

@@ -41,6 +41,15 @@ _FLOAT = "CAST(CAST(CAST({} AS FLOAT) AS DOUBLE) AS VARCHAR)"
 # Dates and times as numbers, because the two print years before Christ and past 9999 differently.
 _MICROSECONDS = "trim_scale(extract(epoch FROM {}) * 1000000)::text"
 _LAST_MOMENT = "294247-01-10 04:00:54.775806"  # DuckDB's infinity comes next
+_INFINITE = "CASE WHEN isinf({}) THEN if({} > 'epoch', 'Infinity', '-Infinity') ELSE "
+_DAYS = _INFINITE.replace("'epoch'", "DATE '1970-01-01'") + "CAST({} - DATE '1970-01-01' AS VARCHAR) END"
+_MOMENT = _INFINITE + "CAST(epoch_us({}) AS VARCHAR) END"
+_NUMBERS = {  # PostgreSQL's, and the lake's
+    "date": ("trim_scale(extract(epoch FROM {}) / 86400)::text", _DAYS),
+    "time": (_MICROSECONDS, "CAST(epoch_us({}) AS VARCHAR)"),
+    "timestamp": (_MICROSECONDS, _MOMENT),
+    "timestamptz": (_MICROSECONDS, _MOMENT),
+}
 _BY_TYPE = {
     "int16": _WHOLE,
     "int32": _WHOLE,
@@ -51,7 +60,6 @@ _BY_TYPE = {
     "float32": Spelling("{}::text", _FLOAT, _FLOAT),
     "float64": Spelling("{}::text", _DOUBLE, "CAST(CAST({} AS DOUBLE) AS VARCHAR)", "{}::text"),
     "uuid": Spelling("{}::text", "{}", "CAST({} AS VARCHAR)"),
-    "time": Spelling(_MICROSECONDS, "{}", "CAST(epoch_us({}) AS VARCHAR)"),
     "binary": Spelling("encode({}, 'hex')", "{}", "lower(hex({}))"),
 }
 
@@ -62,11 +70,8 @@ def spelling(kind: LakeType) -> Spelling:
         return _list(kind, spelling(kind.leaf))
     if kind.logical == "decimal":
         return _decimal(kind)
-    if kind.logical == "date":
-        days = "CAST({} - DATE '1970-01-01' AS VARCHAR)"
-        return Spelling("trim_scale(extract(epoch FROM {}) / 86400)::text", "{}", _infinite(days, "DATE '1970-01-01'"))
-    if kind.logical in ("timestamp", "timestamptz"):
-        return _moment(kind.logical)
+    if kind.logical in _NUMBERS:
+        return _moment(kind)
     if kind.logical == "json" and kind.pg not in ("json", "jsonb"):
         return Spelling(PRINTED, "CASE WHEN is_json({}) THEN {} END", "CAST({} AS VARCHAR)", PRINTED)
     return _BY_TYPE.get(kind.logical, _TEXT)
@@ -92,19 +97,27 @@ def _decimal(kind: LakeType) -> Spelling:
     return Spelling("{}::text", f"CASE WHEN {exact} THEN {value} END", value, "{}::text")
 
 
-def _moment(kind: str) -> Spelling:
-    beyond = f"{{}} > '{_LAST_MOMENT}+00'::{kind} AND isfinite({{}})"
+def _moment(kind: LakeType) -> Spelling:
+    number, lake = _NUMBERS[kind.logical]
+    unfit = _unfit(kind)
+    if not unfit:
+        return Spelling(number, "{}", lake)
     return Spelling(
-        # Not NULL, which an element of a list may be.
-        f"CASE WHEN {beyond} THEN 'beyond' ELSE {_MICROSECONDS} END",
-        "CASE WHEN {} <> 'beyond' THEN {} END",
-        _infinite("CAST(epoch_us({}) AS VARCHAR)", "'epoch'"),
-        f"CASE WHEN {beyond} THEN format('%s', {{}}) END",
+        f"CASE WHEN {unfit} THEN 'unfit' ELSE {number} END",  # not NULL, which an element of a list may be
+        "CASE WHEN {} <> 'unfit' THEN {} END",
+        lake,
+        f"CASE WHEN {unfit} THEN format('%s', {{}}) END",
     )
 
 
-def _infinite(finite: str, epoch: str) -> str:
-    return f"CASE WHEN isinf({{}}) THEN if({{}} > {epoch}, 'Infinity', '-Infinity') ELSE {finite} END"
+def _unfit(kind: LakeType) -> str:
+    """PostgreSQL's condition for dates and times that do not fit; empty: they all do."""
+    if kind.logical == "time":
+        return "{} = '24:00'" if kind.calendar_only else ""
+    if kind.logical == "date":
+        return "NOT isfinite({})" if kind.calendar_only else ""
+    beyond = f"{{}} > '{_LAST_MOMENT}+00'::{kind.logical}"
+    return f"({beyond} OR NOT isfinite({{}}))" if kind.calendar_only else f"{beyond} AND isfinite({{}})"
 
 
 def _list(kind: LakeType, leaf: Spelling) -> Spelling:

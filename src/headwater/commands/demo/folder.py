@@ -6,7 +6,9 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
+from headwater.commands.demo.lake import DUCKLAKE, DemoLake
 from headwater.commands.demo.workload import TABLES
 from headwater.errors import ConfigError
 
@@ -16,8 +18,8 @@ _MARK = ".headwater-demo"
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
-    """Lock the folder, a new one or a demo's; ConfigError if it holds other things or is in use."""
+def claimed(folder: Path, lake: DemoLake) -> Iterator[Path]:
+    """Lock the folder, a new one or a demo's; ConfigError if it holds other things or another lake, or is in use."""
     mark = folder / _MARK
     if any(letter.isspace() for letter in str(folder.resolve())):
         message = f"the embedded PostgreSQL cannot work in a path with a space: {str(folder.resolve())!r}"
@@ -27,7 +29,7 @@ def claimed(folder: Path) -> Iterator[Path]:
             message = f"{str(folder)!r} is not empty, and not a folder of this demo"
             raise ConfigError(message, hint="name a new one with --dir")
         folder.mkdir(parents=True, exist_ok=True)
-        holder = mark.open("a")
+        holder = mark.open("a+")
     except OSError as error:
         hint = "name another with --dir"
         raise ConfigError(f"cannot use the folder {str(folder)!r}: {error.strerror}", hint=hint) from error
@@ -37,10 +39,26 @@ def claimed(folder: Path) -> Iterator[Path]:
         except OSError:
             message = f"another demo is running in {str(folder)!r}"
             raise ConfigError(message, hint="stop it, or name another folder with --dir") from None
+        _mark(holder, folder, lake)
         yield folder.resolve()
 
 
-def write_config(folder: Path, source: str, lake: str) -> Path:
+def _mark(mark: TextIO, folder: Path, lake: DemoLake) -> None:
+    """Note in a new folder which lake is in it; ConfigError if the folder has another one."""
+    mark.seek(0)
+    older = DUCKLAKE.name if (folder / "headwater.yaml").exists() else ""  # the mark was empty in earlier versions
+    there = mark.read().strip() or older
+    if there not in ("", lake.name):
+        raise ConfigError(
+            f"the demo in {str(folder)!r} mirrors into a lake of another kind: {there}, not {lake.name}",
+            hint=f"go on there with --lake {there}, or name a new folder with --dir",
+        )
+    if not there:
+        mark.write(lake.name)
+        mark.flush()
+
+
+def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
     """Write the config with this lake, again at every start: the server's socket may have moved."""
     path = folder / "headwater.yaml"
     tables = "".join(f"      - public.{table}\n" for table in TABLES)
@@ -49,7 +67,7 @@ def write_config(folder: Path, source: str, lake: str) -> Path:
         f"source: {source!r}\n"
         "log: ./log\n"
         "lakes:\n"
-        f"  main: {lake}\n"
+        f"  main: {lake.entry}\n"
         "groups:\n"
         "  shop:\n"
         "    flush: {interval: 1s}\n"

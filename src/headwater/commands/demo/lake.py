@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,38 +11,73 @@ import duckdb
 
 from headwater.lake.sqltext import literal
 
-__all__ = ["DUCKLAKE", "DemoLake"]
+__all__ = ["DUCKLAKE", "ICEBERG", "LAKES", "DemoLake"]
+
+Lines = Mapping[str, Sequence[str]]  # by what they are typed into
+_DUCKDB = f"DuckDB {duckdb.__version__} (its shell, or duckdb.sql() in Python)"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoLake:
     """A kind of lake to mirror into, all of it in the demo's folder."""
 
+    name: str
     entry: str  # of the config, under `lakes:`
     catalog: str  # its file in the folder
-    lines: Callable[[Path], list[str]]  # that read it, for DuckDB
+    lines: Callable[[Path], Lines]  # that read it
 
 
-def _ducklake_lines(home: Path) -> list[str]:
-    """What to type into DuckDB to see the lake: a `duckdb` shell of this version, or Python."""
-    return [
-        *(f"LOAD {literal(str(extension))};" for extension in _linked_extensions(home)),
-        f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
-        "SELECT status, count(*), sum(total) FROM shop.public.orders GROUP BY ALL;",
-        "FROM shop.snapshots() ORDER BY snapshot_id DESC LIMIT 5;",
-    ]
+def _ducklake_lines(home: Path) -> Lines:
+    return {
+        _DUCKDB: [
+            *_loading(home, "ducklake", "sqlite_scanner"),
+            f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
+            "SELECT status, count(*), sum(total) FROM shop.public.orders GROUP BY ALL;",
+            "FROM shop.snapshots() ORDER BY snapshot_id DESC LIMIT 5;",
+        ]
+    }
 
 
-def _linked_extensions(home: Path) -> Iterator[Path]:
+def _iceberg_lines(home: Path) -> Lines:
+    """DuckDB asks the catalog, which is a SQLite database, for the newest metadata file."""
+    return {
+        "PyIceberg": [
+            "from pyiceberg.catalog import load_catalog",
+            f"shop = load_catalog(type='sql', uri={f'sqlite:///{home}/lake.sqlite'!r})",
+            "shop.load_table('public.orders').scan(limit=5).to_arrow()",
+        ],
+        _DUCKDB: [
+            *_loading(home, "avro", "iceberg", "sqlite_scanner"),
+            f"ATTACH {literal(f'{home}/lake.sqlite')} AS shop (TYPE sqlite, READ_ONLY);",
+            "SET VARIABLE orders = (SELECT metadata_location",
+            "  FROM shop.iceberg_tables WHERE table_name = 'orders');",
+            "SELECT status, count(*), sum(total)",
+            "  FROM iceberg_scan(getvariable('orders')) GROUP BY ALL;",
+            "FROM iceberg_snapshots(getvariable('orders'))",
+            "  ORDER BY sequence_number DESC LIMIT 5;",
+        ],
+    }
+
+
+def _loading(home: Path, *names: str) -> Iterator[str]:
     """DuckDB's extensions by short names in our folder: the lines that load them should fit on a terminal."""
-    for name in ("ducklake", "sqlite_scanner"):
+    for name in names:
         package = importlib.util.find_spec(f"duckdb_extension_{name}")
         assert package is not None, "a dependency of ours"
         file = f"extensions/v{duckdb.__version__}/{name}.duckdb_extension"
         link = home / f"{name}.duckdb_extension"
         link.unlink(missing_ok=True)
         link.symlink_to(next(Path(place) / file for place in package.submodule_search_locations or ()))
-        yield link
+        yield f"LOAD {literal(str(link))};"
 
 
-DUCKLAKE = DemoLake('{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}', "lake.sqlite", _ducklake_lines)
+DUCKLAKE = DemoLake(
+    "ducklake", '{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}', "lake.sqlite", _ducklake_lines
+)
+ICEBERG = DemoLake(
+    "iceberg",
+    '{iceberg: {type: sql, uri: "sqlite:///lake.sqlite", warehouse: ./lake}}',
+    "lake.sqlite",
+    _iceberg_lines,
+)
+LAKES = {lake.name: lake for lake in (DUCKLAKE, ICEBERG)}

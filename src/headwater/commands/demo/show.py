@@ -13,13 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
-import duckdb
 import psycopg
 from rich.console import Console
 
 from headwater.commands import render
 from headwater.commands.demo.folder import claimed, write_config
-from headwater.commands.demo.lake import DUCKLAKE
+from headwater.commands.demo.lake import DemoLake
 from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
@@ -38,28 +37,28 @@ _REFRESH = 0.5
 _DRAIN = 300.0
 
 
-def show(seconds: float | None, folder: Path) -> None:
+def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
     """The whole demo; see `headwater demo --help`."""
     console = Console()
     with ExitStack() as stack:
-        home = stack.enter_context(claimed(folder))
+        home = stack.enter_context(claimed(folder, lake))
         stop = stack.enter_context(_stopped_by_signals())
         print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
         url = stack.enter_context(_postgres(home))
         create(url)
-        path = write_config(home, url, DUCKLAKE.entry)
+        path = write_config(home, url, lake)
         config = Config.load(path, {})
         mirror = MirrorProcess(path)
         stack.callback(mirror.stop)
         shop = stack.enter_context(Shop(url, stop, _RATE))
         observer = Observer(config, shop.tally)
         stack.callback(observer.close)
-        print(f"mirroring into {home / DUCKLAKE.catalog}; its log is {mirror.log}", flush=True)
+        print(f"mirroring into {home / lake.catalog}; its log is {mirror.log}", flush=True)
         with View(console) as view:
             _mirror(observer, mirror, shop, view, stop, seconds)
             _drain(observer, mirror, shop, view)
         _verify(path)
-        print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home)}", flush=True)
+        print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home, lake)}", flush=True)
 
 
 def _mirror(
@@ -116,14 +115,14 @@ def _summary(config: Config) -> str:
     return render.as_text(("table in the lake", "rows"), query(config, counts, {}).rows)
 
 
-def _how_to_go_on(home: Path) -> str:
-    indented = "\n".join(f"  {line}" for line in DUCKLAKE.lines(home))
+def _how_to_go_on(home: Path, lake: DemoLake) -> str:
+    parts = ["\n".join([f"in {where}:", *(f"  {line}" for line in lines)]) for where, lines in lake.lines(home).items()]
+    ways = "\nor ".join(parts)
     config = home / "headwater.yaml"
     program = "headwater" if shutil.which("headwater") else shlex.join([sys.executable, "-m", "headwater"])
     ask = f"{program} query -c {shlex.quote(str(config))} 'FROM public.products LIMIT 5'"
     return (
-        f"Query the lake in DuckDB {duckdb.__version__} (its shell, or duckdb.sql() in Python):\n{indented}\n"
-        f"or with\n  {ask}\n\n"
+        f"Query the lake {ways}\nor with\n  {ask}\n\n"
         "Run the demo again, and it goes on where it stopped.\n"
         "While it runs, kill -9 the mirror, and see that nothing is missing."
     )

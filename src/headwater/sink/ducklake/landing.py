@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from headwater.change import NewestCommit
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
 from headwater.sink.ducklake.quarantine import AUTHOR
@@ -12,9 +13,12 @@ from headwater.sink.ducklake.quarantine import AUTHOR
 __all__ = ["land"]
 
 
-def land(lake: Lake, commit: PlannedCommit) -> int:
-    """Make the snapshot; its message and extra info name the group and the position. Returns its id."""
+def land(lake: Lake, commit: PlannedCommit, newest: NewestCommit | None = None) -> int:
+    """Make the snapshot; its message and extra info name the group, the position, the newest commit. Returns its id."""
     position = max(advance.new for advance in commit.positions.values())
     group = commit.source.rsplit("/", 1)[-1]
-    extra = json.dumps({"lsn": str(position), "source": commit.source})
-    return lake.commit(replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=extra))
+    extra = {"lsn": str(position), "source": commit.source}
+    if newest is not None:
+        extra |= {"commit_lsn": str(newest.lsn), "commit_ts": newest.ts.isoformat()}
+    said = json.dumps(extra)
+    return lake.commit(replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=said))

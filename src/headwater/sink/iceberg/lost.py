@@ -10,7 +10,6 @@ from pyiceberg.table import Table
 
 from headwater.change import TableName
 from headwater.files import filesystem, inside
-from headwater.iceberg.files import live_paths
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake import quarantine
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit
@@ -28,8 +27,7 @@ def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
 def drop_quarantine(lake: IcebergLake) -> None:
     """Empty the quarantine. Its table stays: the groups' ledgers are in it, unless it cannot be read at all."""
     try:
-        gone = live_paths(lake.quarantine(), lake.manifests)
-        lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}))
+        lake.land_quarantine(TableCommit(FileChanges(), {}, emptied=True))
     except FileNotFoundError:
         lake.catalog.drop(quarantine.NAME)
         lake.forget()
@@ -37,7 +35,7 @@ def drop_quarantine(lake: IcebergLake) -> None:
 
 def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
     try:
-        for path in islice(live_paths(table, lake.manifests), None if every_file else 1):
+        for path in islice(lake.paths(table), None if every_file else 1):
             if filesystem(path, lake.s3).get_file_info(inside(path)).type == fs.FileType.NotFound:
                 yield path
     except FileNotFoundError:

@@ -36,13 +36,14 @@ def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: 
     }
     said = SetPropertiesUpdate(updates={_ahead(lake.source): json.dumps(ahead)})
     commit = TableCommit(file_changes(notes), {}, None, (said,), frozenset(touched(notes)))
+    lake.healed = False
     lake.land_quarantine(commit)
     failpoints.hit("iceberg.quarantined")
     return True
 
 
 def heal(lake: IcebergLake) -> None:
-    """Take back what came for mirrors that did not land; to be called before more comes."""
+    """Take back what came for mirrors that did not land."""
     if lake.healed:
         return
     table = lake.quarantine()

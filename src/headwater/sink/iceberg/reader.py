@@ -12,7 +12,7 @@ from headwater.files import S3
 from headwater.lake.reading import connect, load, reach_s3
 from headwater.lake.sqltext import identifier, literal
 
-__all__ = ["IcebergReader", "ReadTable", "load_iceberg", "scan"]
+__all__ = ["IcebergReader", "ReadTable", "load_iceberg", "read_by", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ class IcebergReader:
 def load_iceberg(con: duckdb.DuckDBPyConnection) -> None:
     load(con, "avro")
     load(con, "iceberg")
+
+
+def read_by(name: TableName, table: ReadTable) -> dict[str, str]:
+    """What people type to read the table at its snapshot, by the program."""
+    loaded = f"catalog.load_table(({name.schema!r}, {name.name!r}))"
+    return {"PyIceberg": f"{loaded}.scan(snapshot_id={table.snapshot})", "DuckDB": f"FROM {scan(table)};"}
 
 
 def scan(table: ReadTable) -> str:

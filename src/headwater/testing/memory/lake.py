@@ -123,12 +123,14 @@ class MemoryLake:
 
     def __init__(self) -> None:
         self.contents = MemoryContents()
+        self.snapshots = [self.contents]  # by their ids
         self._lock = threading.Lock()
 
     def commit(self, change: Callable[[MemoryContents], MemoryContents]) -> int:
         """Make the next snapshot of the newest one, or nothing if `change` raises; return its id."""
         with self._lock:
             self.contents = replace(change(self.contents), id=self.contents.id + 1)
+            self.snapshots.append(self.contents)
             return self.contents.id
 
     def rows(self, name: TableName) -> list[dict[str, Any]]:

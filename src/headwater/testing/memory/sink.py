@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Bounds, Keys, Kinds, Landed
+from headwater.lake.sink import Keys, Kinds, Landed, MirrorSpec, TableSnapshot, Wanted
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
 from headwater.testing.memory.lake import (
@@ -51,6 +51,7 @@ class MemorySink:
 
     lake: MemoryLake
     source: str
+    calendar_only: bool = False
 
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.lake.contents.standing(self.source)
@@ -65,22 +66,28 @@ class MemorySink:
         self.lake.commit(_without_quarantine)
 
     def reader(self, snapshot_id: int) -> MemoryReader:
-        contents = self.lake.contents
-        assert contents.id == snapshot_id, "older snapshots are not kept"
+        contents = self.lake.snapshots[snapshot_id]
         return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
+
+    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+        found = {}
+        for contents in self.lake.snapshots:
+            for oid, each in contents.standing(self.source).items():
+                if each.position <= at:
+                    found[oid] = TableSnapshot(each.name, contents.id, each.position, {})
+        return {oid: each for oid, each in found.items() if oid in self.standings()}
 
     def plan(self) -> _MemoryPlan:
         if self.lake.contents.named(quarantine.NAME) is None:
             self.lake.commit(_with_quarantine)
         return _MemoryPlan(self, self.lake.contents)
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> _NewMirror:
-        here = self.standings()
-        columns, mirrored = columns_of(relation, kinds, with_history=history)
-        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
-        return _NewMirror(relation.oid, name, columns, mirrored, gone)
+    def new_mirror(self, spec: MirrorSpec) -> _NewMirror:
+        """Partitions are a matter of files, of which there are none here."""
+        here, oid = self.standings(), spec.relation.oid
+        columns, mirrored = columns_of(spec.relation, spec.kinds, with_history=spec.history)
+        gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
+        return _NewMirror(oid, spec.name, columns, mirrored, gone)
 
     def begin_copy(self, mirrors: Sequence[_NewMirror], names: Mapping[int, TableName]) -> _Copy:
         landings = {each.oid: MemoryLanding(each.columns, ()) for each in mirrors}
@@ -122,7 +129,7 @@ class _MemoryPlan:
         plan = replace(self, evolutions={**self.evolutions, relation.oid: (table, mirrored)})
         return plan, table.columns != standing.table.columns
 
-    def begin(self, keys: Keys) -> _Delivery:
+    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> _Delivery:  # noqa: ARG002
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
         return _Delivery(self, target)
@@ -139,7 +146,7 @@ class _Delivery:
     plan: _MemoryPlan
     target: MemoryTarget
 
-    def places(self, wanted: Bounds) -> list[MemoryPlace]:
+    def places(self, wanted: Wanted) -> list[MemoryPlace]:
         here = self.plan.standings
         return [MemoryPlace(oid, file) for oid in wanted for file in here[oid].table.files.values()]
 

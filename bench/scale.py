@@ -1,0 +1,45 @@
+"""How much is done in a run of the bench."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FULL", "QUICK", "Scale"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done."""
+
+    repeats: int
+    backlog: int
+    copied: int
+    tables: int
+    small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
+    transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
+    upserted: int  # rows of the table that PyIceberg's upsert updates too, by rewriting it: its time grows with them
+    commits: int  # to one table, one after the other
+    seed: int = 100_000
+
+
+FULL = Scale(
+    repeats=3,
+    backlog=1_400_000,
+    copied=2_000_000,
+    tables=200,
+    small=1_000_000,
+    transaction=50_000,
+    upserted=10_000_000,
+    commits=500,
+)
+QUICK = Scale(
+    repeats=1,
+    backlog=4_000,
+    copied=4_000,
+    tables=8,
+    small=1_000,
+    transaction=100,
+    upserted=500,
+    commits=10,
+    seed=2_000,
+)

@@ -1,0 +1,69 @@
+"""Which snapshot of a DuckLake shows the source at a position: every commit of ours says its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from headwater.change import Lsn, TableName
+from headwater.ducklake.lake import Lake
+from headwater.lake.sink import TableSnapshot
+from headwater.sink.ducklake.standing import DuckLakeStanding
+
+__all__ = ["newest_at", "snapshots_at"]
+
+
+def snapshots_at(
+    lake: Lake, source: str, standings: Mapping[int, DuckLakeStanding], at: Lsn
+) -> dict[int, TableSnapshot[Lsn]]:
+    """The newest snapshot at or below a position, for the tables that it has: all show it together."""
+    if not standings or (newest := lake.reached(source)) is None:
+        return {}
+    kept = [(id_, _position(extra, source)) for id_, extra in lake.commits()]
+    found = newest_at(kept, newest, at)
+    if found is None:
+        return {}
+    snapshot, position = found
+    names = lake.names_at(snapshot)
+    there = {oid: _name(each, names) for oid, each in standings.items()}
+    return {
+        oid: TableSnapshot(name, snapshot, min(position, standings[oid].position), _read_by(name, snapshot))
+        for oid, name in there.items()
+        if name is not None
+    }
+
+
+def newest_at(kept: Sequence[tuple[int, Lsn | None]], reached: tuple[int, Lsn], at: Lsn) -> tuple[int, Lsn] | None:
+    """The newest of the snapshots before the first that goes past a position, and the position that it shows.
+
+    `kept` are the lake's snapshots, ours with their positions; `reached` is where the newest of ours is, even if it is
+    expired. After a table was brought up to the others by itself, positions go back for a while.
+    """
+    known = dict([reached]) | {id_: lsn for id_, lsn in kept if lsn is not None}
+    there, found, highest = {id_ for id_, _ in kept}, None, None
+    for id_ in sorted(there | known.keys()):
+        if id_ in known:
+            if known[id_] > at:
+                break
+            highest = max(known[id_], highest or known[id_])
+        if highest is not None and id_ in there:
+            found = id_, highest
+    return found
+
+
+def _position(extra: str | None, source: str) -> Lsn | None:
+    """None if the commit is not one of this group."""
+    try:
+        said = json.loads(extra or "null")
+    except ValueError:
+        return None  # another client's
+    return Lsn.parse(said["lsn"]) if isinstance(said, dict) and said.get("source") == source else None
+
+
+def _name(standing: DuckLakeStanding, names: Mapping[int, TableName]) -> TableName | None:
+    """The name that the mirror had; if it was copied again since, the older mirror had this one's."""
+    return names.get(standing.table.id) or (standing.name if standing.name in names.values() else None)
+
+
+def _read_by(name: TableName, snapshot: int) -> dict[str, str]:
+    return {"DuckDB": f"FROM {name} AT (VERSION => {snapshot});"}
