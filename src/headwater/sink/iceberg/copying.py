@@ -15,6 +15,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
 from headwater.iceberg.snapshots import next_snapshot
@@ -87,6 +88,12 @@ class IcebergCopy:
     target: IcebergTarget
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        try:
+            return self._committed(tables, reports, at)
+        finally:
+            self.lake.forget()
+
+    def _committed(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
@@ -97,15 +104,11 @@ class IcebergCopy:
             rename_mirrors(lake, self.names)
             kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
         except (CommitConflict, AlreadyDelivered, TableError):
-            lake.forget()
             delete_files(settled, self.target.s3)
             raise
-        except CommitError:
-            lake.forget()
-            raise
         counts, missed = self._landed(landing, reports, at, kept=kept)
+        failpoints.hit("iceberg.replaced")
         self._tidy([each for each in landing if each.mirror.oid not in missed])
-        lake.forget()
         lake.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
 
@@ -126,10 +129,10 @@ class IcebergCopy:
         for each in landing:
             try:
                 counts[each.mirror.oid] = self._land(each, reports, at)
+                failpoints.hit("iceberg.landed")
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[each.mirror.oid] = error
         if missed and not counts and not kept:
-            self.lake.forget()
             raise next(iter(missed.values()))
         for oid in missed:
             delete_files(reports.get(rows_of(oid), ()), self.target.s3)

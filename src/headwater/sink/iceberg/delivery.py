@@ -15,8 +15,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField, PrimitiveType
 
+from headwater import failpoints
 from headwater.change import Lsn, NewestCommit, Relation, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
@@ -50,6 +52,7 @@ class IcebergPlan:
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
+        check_deletes(standing.table, self.lake.manifests)
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
         found = evolved(schema, last_id, standing.mirrored, relation, kinds)
         check_kept(str(relation.table), standing.table.metadata, found.schema)
@@ -106,15 +109,21 @@ class IcebergDelivery:
     def commit(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
-        lake = self.plan.lake
         try:
-            if self.target.attempt:
-                lake.attempts.check(self.target.attempt)
-            kept = keep(lake, reports, upto)
-            counts, missed = self._landed(reports, truncated, upto, certain=not kept)
-        except CommitError:
-            lake.forget()
+            return self._committed(reports, truncated, upto, names)
+        except HeadwaterError:
+            self.plan.lake.forget()
             raise
+
+    def _committed(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        lake = self.plan.lake
+        if self.target.attempt:
+            lake.attempts.check(self.target.attempt)
+        kept = keep(lake, reports, upto)
+        counts, missed = self._landed(reports, truncated, upto, certain=not kept)
+        failpoints.hit("iceberg.unnoted")
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
         lake.healed = True
@@ -166,6 +175,7 @@ class IcebergDelivery:
         done = standing_of(table, lake.source, oid, None)
         assert done is not None
         lake.replace(done)
+        failpoints.hit("iceberg.landed")
         return got
 
     def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
@@ -178,7 +188,6 @@ class IcebergDelivery:
         try:
             lake.note(lambda ledger: ledger.with_entries(entries))
         except CommitConflict as error:  # other tables have landed
-            lake.forget()
             raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)

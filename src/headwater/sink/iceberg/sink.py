@@ -82,6 +82,8 @@ class IcebergSink:
         here, oid = self.standings(), spec.relation.oid
         gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
         place = next((each for each in gone.values() if each.name == spec.name), gone.get(oid))
+        if place is not None:
+            place.check_writable()
         used = place.table.metadata.last_column_id if place else 0
         columns = columns_of(spec.relation, spec.kinds, with_history=spec.history, after=used)
         spec.check_partitions(SUPPORT)
@@ -107,6 +109,7 @@ class IcebergSink:
 
     def collect(self) -> int:
         lake, count = self._lake, 0
+        lake.forget()  # what has landed meanwhile must not be deleted
         open_ = lake.attempts.open()
         for location in {location for locations in open_.values() for location in locations}:
             files = filesystem(location, lake.s3)
