@@ -38,11 +38,15 @@ _STATUS = {
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
+    ValueError: 400,
 }
 
 
 class RestCatalogServer(ThreadingHTTPServer):
-    """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed."""
+    """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed.
+
+    After as many commits as are `accepted`, all others are conflicts.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -50,6 +54,7 @@ class RestCatalogServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.lose_answers = 0
         self.unavailable = 0
+        self.accepted: int | None = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -161,6 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _committed(self, name: tuple[str, str], request: CommitTableRequest) -> Any:
         catalog = self.server.catalog
+        if self.server.accepted is not None:
+            if self.server.accepted == 0:
+                raise CommitFailedException("another client was faster")
+            self.server.accepted -= 1
         table: Table
         if any(isinstance(each, AssertCreate) for each in request.requirements):
             metadata = catalog._empty_table_metadata()

@@ -147,6 +147,21 @@ def test_an_lsn_whose_snapshots_are_expired_is_an_error_and_the_present_one_is_n
     assert tables_at(mirror, second).keys() == {"public.busy", "public.quiet"}
 
 
+def test_the_present_lsn_of_an_iceberg_table_outlives_the_snapshots_that_others_expire(
+    iceberg_mirror: IcebergMirror,
+) -> None:
+    first, second = two_moments(iceberg_mirror)
+    properties = iceberg_mirror.config.lakes["main"].properties  # type: ignore[union-attr]
+    with closing(load_catalog("default", **properties)) as catalog:
+        table = catalog.load_table(("public", "busy"))
+        ours = [each.snapshot_id for each in table.metadata.snapshots]
+        table.append(table.scan(limit=0).to_arrow())
+        table.maintenance.expire_snapshots().by_ids(ours).commit()
+        (left,) = catalog.load_table(("public", "busy")).metadata.snapshots
+    assert "table public.busy: no snapshot is as old" in asked(iceberg_mirror, first).output
+    assert tables_at(iceberg_mirror, second)["public.busy"]["snapshot_id"] == left.snapshot_id
+
+
 def test_people_get_a_table_and_the_lines_to_read_it(mirror: Mirror) -> None:
     _, second = two_moments(mirror)
     shown = asked(mirror, second).output

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from headwater.errors import Unreachable
 from headwater.files import check_could_write
 from headwater.iceberg.catalog import open_catalog, shown, sqlite_file
+from headwater.iceberg.partitions import SUPPORT
+from headwater.lake.partitioning import PartitionSupport
 from headwater.sink.iceberg.querying import QueriedIceberg
 from headwater.sink.iceberg.sink import IcebergSink
 
@@ -23,6 +25,9 @@ class IcebergAddress:
 
     def __str__(self) -> str:
         return shown(self.properties)
+
+    def partitions(self) -> PartitionSupport:
+        return SUPPORT
 
     def check_could_open(self) -> None:
         for folder in self.folders().values():

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CreateTableTransaction
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
 
 from headwater.change import Lsn, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, TableError
-from headwater.iceberg.snapshots import FileChanges, next_snapshot
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
+from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
 from headwater.lake.target import Reports, misfits_of, rows_of
@@ -21,12 +26,15 @@ from headwater.sink.iceberg.delivery import schema_updates
 from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.ledger import LedgerEntry
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors
+from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, summary
+from headwater.sink.iceberg.standing import IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
 
 __all__ = ["IcebergCopy", "NewMirror", "StagedMirror", "staged"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class NewMirror:
     columns: Evolved
     replaces: Mapping[int, IcebergStanding]
     place: IcebergStanding | None
+    spec: PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +63,18 @@ class StagedMirror:
     def landing(self) -> Landing:
         if self.new is not None:
             metadata = self.new.table_metadata
-            return landing(metadata.location, metadata.schema(), (), metadata.default_spec_id)
+            return landing(metadata.location, metadata.schema(), (), metadata.spec())
         assert self.mirror.place is not None
-        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema)
+        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema, (), self.mirror.spec)
 
 
 def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
     if mirror.place is not None:
         return StagedMirror(mirror, None)
     properties = PROPERTIES | ownership(lake.source, mirror.oid, mirror.columns.mirrored)
-    spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
-    return StagedMirror(mirror, lake.catalog.stage(mirror.name, mirror.columns.schema, spec, order, properties))
+    schema = mirror.columns.schema
+    staged = lake.catalog.stage(mirror.name, schema, mirror.spec, key_order(schema), properties)
+    return StagedMirror(mirror, staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +95,16 @@ class IcebergCopy:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
             rename_mirrors(lake, self.names)
-        except (CommitError, TableError):
+            kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
+        except (CommitConflict, AlreadyDelivered, TableError):
             lake.forget()
             delete_files(settled, self.target.s3)
             raise
-        counts, missed = self._landed(
-            landing, reports, at, kept=keep(lake, reports, dict.fromkeys(tables, at), settled)
-        )
-        self._drop_replaced([each for each in landing if each.mirror.oid not in missed])
+        except CommitError:
+            lake.forget()
+            raise
+        counts, missed = self._landed(landing, reports, at, kept=kept)
+        self._tidy([each for each in landing if each.mirror.oid not in missed])
         lake.forget()
         lake.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
@@ -132,16 +144,25 @@ class IcebergCopy:
         if staged.new is not None:
             table = staged.new._table
             snapshot = next_snapshot(table, table.schema(), changes, said, lake.manifests)
-            lake.catalog.create(staged.new, snapshot.updates)
+            owned = SetPropertiesUpdate(updates=remembered(said, table))
+            lake.catalog.create(staged.new, (*snapshot.updates, owned))
             return got
         place = mirror.place
         assert place is not None
-        old = [path for each in lake.files(place.table) for path in (each.path, *(d.path for d in each.deletes))]
         schema, updates = schema_updates(place, mirror.columns.schema)
         owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
-        commit = TableCommit(FileChanges(changes.added, old), said, schema, (*updates, owned))
+        updates = (*updates, *_spec_updates(mirror, place), owned)
+        changes = replace(changes, new_spec=mirror.spec)
+        commit = TableCommit(changes, said, schema, updates, emptied=True)
         lake.land(place.table, commit, not_where_planned(place, lake.source))
         return got
+
+    def _tidy(self, landed: Sequence[StagedMirror]) -> None:
+        """What comes after the copy: it has landed, so nothing that fails here may take it back."""
+        try:
+            self._drop_replaced(landed)
+        except HeadwaterError as error:
+            logger.warning("tables of the lake that were replaced by a copy may still be there: %s", error)
 
     def _drop_replaced(self, landed: Sequence[StagedMirror]) -> None:
         """Mirrors that went, but for those whose place was taken; and names that differ from where the table landed."""
@@ -156,6 +177,13 @@ class IcebergCopy:
             self.lake.note(lambda ledger: ledger.without(replaced))
         moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
         rename_later(self.lake, moved)
+
+
+def _spec_updates(mirror: NewMirror, place: IcebergStanding) -> tuple[TableUpdate, ...]:
+    """What makes the mirror's partition spec that of the table whose place it takes."""
+    known = mirror.spec.spec_id in place.table.metadata.specs()
+    added = () if known else (AddPartitionSpecUpdate(spec=mirror.spec),)
+    return (*added, SetDefaultSpecUpdate(spec_id=mirror.spec.spec_id))
 
 
 def _names(mirror: NewMirror) -> tuple[TableName, ...]:

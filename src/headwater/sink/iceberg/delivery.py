@@ -18,14 +18,16 @@ from pyiceberg.types import NestedField, PrimitiveType
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
 from headwater.iceberg.model import LiveFile
+from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.sink import Bounds, Keys, Kinds, Landed
-from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.lake.sink import Keys, Kinds, Landed, Wanted
+from headwater.lake.target import PartitionSet, Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
-from headwater.sink.iceberg.quarantine import keep
+from headwater.sink.iceberg.ordering import order_updates
+from headwater.sink.iceberg.quarantine import heal, keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
 from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
@@ -50,11 +52,14 @@ class IcebergPlan:
         standing = self.standings[relation.oid]
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
         found = evolved(schema, last_id, standing.mirrored, relation, kinds)
+        check_kept(str(relation.table), standing.table.metadata, found.schema)
         changed = found.schema.fields != schema.fields or found.mirrored != standing.mirrored
         evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
     def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
+        if keys:
+            heal(self.lake)  # whoever only reads a plan must not: another process may be about to land the tables
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
@@ -69,7 +74,7 @@ class IcebergPlan:
     def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
         """Without a key, a table's rows are known by all of its columns that we mirror."""
         metadata = self.standings[oid].table.metadata
-        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.default_spec_id)
+        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.spec())
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
@@ -86,12 +91,12 @@ class IcebergDelivery:
     target: IcebergTarget
     newest: NewestCommit | None
 
-    def places(self, wanted: Bounds) -> list[IcebergPlace]:
+    def places(self, wanted: Wanted) -> list[IcebergPlace]:
         return [
             IcebergPlace(oid, file)
-            for oid, bounds in wanted.items()
+            for oid, sought in wanted.items()
             for file in self.plan.lake.files(self.plan.standings[oid].table)
-            if _overlaps(file, self._leading(oid), bounds)
+            if _overlaps(file, self._leading(oid), sought.bounds) and self._in_reach(oid, file, sought.partitions)
         ]
 
     def quarantine(self) -> list[IcebergPlace]:
@@ -112,6 +117,7 @@ class IcebergDelivery:
             raise
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
+        lake.healed = True
         if missed:
             lake.forget()
         if self.target.attempt:
@@ -148,8 +154,6 @@ class IcebergDelivery:
         changes, got = file_changes(mine), counted(mine)
         if truncated:
             live = lake.files(standing.table)
-            gone = [path for each in live for path in (each.path, *(d.path for d in each.deletes))]
-            changes = replace(changes, removed=[*changes.removed, *gone])
             got = replace(got, deleted=got.deleted + sum(each.rows for each in live) - sum(_deleted(live)))
         got = replace(got, quarantined=counted(reports.get(misfits_of(oid), ())).inserted)
         found = self.plan.evolutions.get(oid)
@@ -157,7 +161,7 @@ class IcebergDelivery:
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
         said = summary(lake.source, lsn, standing.counts + got) | delivered(standing.position, self.newest)
-        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
+        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
         assert done is not None
@@ -179,25 +183,30 @@ class IcebergDelivery:
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)
 
+    def _in_reach(self, oid: int, file: LiveFile, partitions: PartitionSet | None) -> bool:
+        """Whether the file is in one of the partitions, or was written under another spec than the present one."""
+        spec_id = self.plan.standings[oid].table.metadata.default_spec_id
+        return partitions is None or file.spec_id != spec_id or partitions.has(file.partition)
+
     def _leading(self, oid: int) -> NestedField:
         schema = self.plan.schema(oid)
         return schema.find_field(self.keys[oid][0]) if self.keys[oid] else schema.fields[0]
 
 
 def schema_updates(standing: IcebergStanding, wanted: Schema | None) -> tuple[Schema | None, tuple[TableUpdate, ...]]:
-    """The schema under the id that it will have, and what makes it the table's."""
+    """The schema under the id that it will have, and what makes it the table's; the sort order follows the key."""
     if wanted is None:
         return None, ()
-    known = standing.table.metadata.schemas
+    known, order = standing.table.metadata.schemas, order_updates(standing.table.metadata, wanted)
     for each in known:
         if each.fields == wanted.fields and set(each.identifier_field_ids) == set(wanted.identifier_field_ids):
-            return each, (SetCurrentSchemaUpdate(schema_id=each.schema_id),)
+            return each, (SetCurrentSchemaUpdate(schema_id=each.schema_id), *order)
     new = Schema(
         *wanted.fields,
         schema_id=max(each.schema_id for each in known) + 1,
         identifier_field_ids=wanted.identifier_field_ids,
     )
-    return new, (AddSchemaUpdate(schema_=new), SetCurrentSchemaUpdate(schema_id=-1))
+    return new, (AddSchemaUpdate(schema_=new), SetCurrentSchemaUpdate(schema_id=-1), *order)
 
 
 def _deleted(live: Sequence[LiveFile]) -> Iterator[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, TableName
 from headwater.files import filesystem
 from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
-from headwater.lake.sink import Kinds, TableSnapshot
+from headwater.lake.sink import MirrorSpec, TableSnapshot
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
@@ -71,21 +72,20 @@ class IcebergSink:
         return snapshots_at(self.source, self.standings(), at)
 
     def plan(self) -> IcebergPlan:
-        if not self._lake.loaded:
-            heal(self._lake)
         return IcebergPlan(self._lake, dict(self.standings()))
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> NewMirror:
-        here = self.standings()
-        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
-        place = next((each for each in gone.values() if each.name == name), gone.get(relation.oid))
+    def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+        here, oid = self.standings(), spec.relation.oid
+        gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
+        place = next((each for each in gone.values() if each.name == spec.name), gone.get(oid))
         used = place.table.metadata.last_column_id if place else 0
-        columns = columns_of(relation, kinds, with_history=history, after=used)
-        return NewMirror(relation.oid, name, columns, gone, place)
+        columns = columns_of(spec.relation, spec.kinds, with_history=spec.history, after=used)
+        spec.check_partitions(SUPPORT)
+        divided = new_spec(spec.partition_by, columns.schema, place.table.metadata if place else None)
+        return NewMirror(oid, spec.name, columns, gone, place, divided)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+        heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()

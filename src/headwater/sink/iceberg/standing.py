@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import TableError
+from headwater.iceberg.partitions import not_computable
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
@@ -24,6 +25,7 @@ __all__ = [
     "delivered",
     "own_position",
     "ownership",
+    "remembered",
     "snapshot_at",
     "standing_of",
     "stretches",
@@ -34,6 +36,7 @@ SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns" 
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
 SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
 COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
+NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,12 @@ class IcebergStanding:
             raise TableError(
                 f"another client has made {self.name} a table of format {version}, and Headwater writes format 2",
                 hint="drop the table in the lake: `headwater run --recopy` copies it again",
+            )
+
+        if (name := not_computable(self.table.spec(), self.table.schema())) is not None:
+            raise TableError(
+                f"another client has partitioned {self.name} by {name!r}, which Headwater does not write",
+                hint=f"run `ALTER TABLE {self.name} DROP PARTITION FIELD {name}` with that client",
             )
 
     def same_key(self, relation: Relation) -> bool:
@@ -87,6 +96,12 @@ def delivered(since: Lsn, newest: NewestCommit | None) -> dict[str, str]:
     return {SINCE: str(since), **commit}
 
 
+def remembered(summary: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The property that says once more what the table's next snapshot says: others may expire that snapshot."""
+    sequence = str(table.metadata.next_sequence_number())
+    return {NEWEST: json.dumps({**summary, SEQUENCE: sequence})} if POSITION in summary else {}
+
+
 def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
     """None if the table is not the mirror of this one.
 
@@ -95,17 +110,17 @@ def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | No
     properties = table.metadata.properties
     if (properties.get(SOURCE), properties.get(OID)) != (source, str(oid)):
         return None
-    newest = next(_ours(table, source), None)
     own = own_position(table, source)
     position = floor[1] if floor is not None and floor[0] == own else own  # else others went back to a snapshot
-    counts = _counts(newest) if newest else Counts()
+    said = _newest(table, source)
+    counts = Counts(**json.loads(said[COUNTS])) if said else Counts()
     return IcebergStanding(oid, table, position, MirroredColumns.parse(properties[COLUMNS]), counts)
 
 
 def own_position(table: Table, source: str) -> Lsn:
     """The position that the table's snapshots show by themselves."""
-    newest = next(_ours(table, source), None)
-    return _position(newest) if newest else Lsn(0)
+    said = _newest(table, source)
+    return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
 def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
@@ -130,11 +145,25 @@ def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
             first = _position(snapshot)
             found.append(Stretch(newest.snapshot_id, first, max(first, last)))
             newest, last = None, _since(snapshot)
+    if not found and newest is not None and (own := own_position(standing.table, source)) > Lsn(0):
+        current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
+        return [Stretch(current, own, max(own, last))] if current is not None else []
     return found
 
 
-def _ours(table: Table, source: str) -> Iterator[Snapshot]:
-    return (each for each in _ancestry(table) if _is_ours(each, source))
+def _newest(table: Table, source: str) -> Mapping[str, str] | None:
+    """What the newest snapshot of ours says; None if the table's history does not have one."""
+    oldest: Snapshot | None = None
+    for snapshot in _ancestry(table):
+        if _is_ours(snapshot, source):
+            return snapshot.summary.additional_properties if snapshot.summary else None
+        oldest = snapshot
+    said: dict[str, str] = json.loads(table.metadata.properties.get(NEWEST, "{}"))
+    if oldest is None or said.get(SOURCE) != source:
+        return None
+    # Another client may have expired our snapshot: then all that the history still has are newer ones.
+    then, kept = int(said[SEQUENCE]), {each.sequence_number or 0 for each in table.metadata.snapshots}
+    return said if then not in kept and then < (oldest.sequence_number or 0) else None
 
 
 def _ancestry(table: Table) -> Iterator[Snapshot]:
@@ -160,8 +189,3 @@ def _since(snapshot: Snapshot) -> Lsn:
 def _position(snapshot: Snapshot) -> Lsn:
     assert snapshot.summary is not None
     return Lsn.parse(snapshot.summary.additional_properties[POSITION])
-
-
-def _counts(snapshot: Snapshot) -> Counts:
-    assert snapshot.summary is not None
-    return Counts(**json.loads(snapshot.summary.additional_properties[COUNTS]))
