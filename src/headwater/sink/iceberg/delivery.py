@@ -31,7 +31,7 @@ from headwater.sink.iceberg.naming import rename_later
 from headwater.sink.iceberg.ordering import order_updates
 from headwater.sink.iceberg.quarantine import heal, keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, standing_of, summary
+from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
 
 __all__ = ["IcebergDelivery", "IcebergPlan", "schema_updates"]
@@ -169,7 +169,7 @@ class IcebergDelivery:
         mirrored = found.mirrored if found else standing.mirrored
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
-        said = summary(lake.source, lsn, standing.counts + got, self.newest)
+        said = summary(lake.source, lsn, standing.counts + got) | delivered(standing.position, self.newest)
         commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
