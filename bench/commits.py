@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.change import BaseType, Column, Lsn, Relation, TableName
-from headwater.lake.sink import Sink
-from headwater.lake.target import rows_of
+from headwater.lake.sink import MirrorSpec, Sink
+from headwater.lake.target import Sought, rows_of
 from headwater.values.types import lake_type
 
 __all__ = ["commit_times"]
@@ -31,7 +31,7 @@ _KINDS = {column.name: lake_type(column) for column in _TABLE.columns}
 
 def commit_times(sink: Sink[Any, Lsn], commits: int) -> list[float]:
     """Seconds that planning and committing take, for each of so many commits that update some rows."""
-    copy = sink.begin_copy([sink.new_mirror(_TABLE, _KINDS, _TABLE.table)], {})
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(_TABLE, _KINDS, _TABLE.table))], {})
     notes = copy.target.write(rows_of(_OID), [(_rows(0, _ROWS), None)])
     copy.commit([_OID], {rows_of(_OID): notes}, Lsn(1))
     return [_commit(sink, number) for number in range(commits)]
@@ -42,7 +42,7 @@ def _commit(sink: Sink[Any, Lsn], number: int) -> float:
     begun = time.perf_counter()
     delivery = sink.plan().begin({_OID: ("id",)})
     first = number * _CHANGED % _ROWS
-    places = delivery.places({_OID: (first, first + _CHANGED - 1)})
+    places = delivery.places({_OID: Sought((first, first + _CHANGED - 1))})
     planned = time.perf_counter() - begun
     (oldest,) = (place for place in places if place.rows == _ROWS)
     target = delivery.target

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.change import Relation
-from headwater.lake.sink import Bounds, Kinds
+from headwater.lake.sink import Kinds, Wanted
 
 __all__ = ["Act", "Interrupted"]
 
@@ -56,7 +56,7 @@ class _Attempt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.attempt, name)
 
-    def places(self, wanted: Bounds) -> Any:
+    def places(self, wanted: Wanted) -> Any:
         found = self.attempt.places(wanted)
         self.outer.searched(len(found))
         return found

@@ -378,3 +378,29 @@ def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> No
     found = "\n".join(each.message for each in check(Config.load(file, {}), {}))
     assert "cannot reach database 'state'" in found
     assert "'app.nothing'" in found
+
+
+def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can(place: Place) -> None:
+    place.run("ALTER TABLE app.orders ADD created timestamptz, ADD name text, ADD ratio float8, ADD hidden date")
+    by = "'day(created)', 'bucket(4, id)', name, 'truncate(3, name)', 'day(name)', ratio, gone, 'year(hidden)'"
+    entry = f"{{table: app.orders, exclude: [hidden], partition_by: [{by}]}}"
+    found = {each.message: each.hint for each in check(place.config(entry), {})}
+    assert found == {
+        "table 'app.orders': DuckLake has no partition transform 'truncate', which `truncate(3, name)` asks for": (
+            "write a column's name, year(c), month(c), day(c), hour(c) or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `day(name)`: 'name' is of type string": (
+            "it takes a column's name or bucket(N, c)"
+        ),
+        "table 'app.orders': DuckLake does not partition by `ratio`: 'ratio' is of type float64": (
+            "partition by another column"
+        ),
+        "table 'app.orders': no column 'gone' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+        "table 'app.orders': no column 'hidden' is mirrored, which `partition_by` names": (
+            "it has: id, created, name, ratio"
+        ),
+    }
+    assert place.problems("{table: app.orders, partition_by: ['year(created)', 'month(created)', name]}") == []
+    assert place.problems("{table: app.orders, mode: history, partition_by: ['day(_commit_ts)']}") == []

@@ -387,7 +387,7 @@ def test_a_table_others_partitioned_is_refused(bench: Bench) -> None:
     """Hazards 5 and 6: files without partition values are skipped by filters, or break compaction."""
     bench.create([(1, "a")])
     bench.sql("ALTER TABLE {l}.public.t SET PARTITIONED BY (bucket(4, id))")
-    assert bench.table().partitioned
+    assert bench.table().partitioning
     with pytest.raises(TableError, match="partitioned"):
         bench.apply(insert=[(2, "b")])
     bench.sql("ALTER TABLE {l}.public.t RESET PARTITIONED BY")

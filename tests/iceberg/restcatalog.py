@@ -45,6 +45,8 @@ _STATUS = {
 class RestCatalogServer(ThreadingHTTPServer):
     """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed.
 
+    So many as `answered` are answered before them.
+
     After as many commits as are `accepted`, all others are conflicts.
     """
 
@@ -52,7 +54,7 @@ class RestCatalogServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.sqlite", warehouse=str(folder / "warehouse"))
         self.lock = threading.Lock()
-        self.lose_answers = 0
+        self.lose_answers = self.answered = 0
         self.unavailable = 0
         self.accepted: int | None = None
 
@@ -110,8 +112,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, _error(type(error).__name__, str(error), status))
             return
         if method == "POST" and path[2:3] == ["tables"] and len(path) == 4 and self.server.lose_answers:
-            self.server.lose_answers -= 1
-            status, found = 504, _error("GatewayTimeout", "no answer in time", 504)
+            if self.server.answered:
+                self.server.answered -= 1
+            else:
+                self.server.lose_answers -= 1
+                status, found = 504, _error("GatewayTimeout", "no answer in time", 504)
         self._send(status, found)
 
     def _found(self, method: str, path: list[str], body: dict[str, Any]) -> tuple[int, Any]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.change import BaseType
 from headwater.errors import TableError
-from headwater.merge.keys import key_bucket, key_bytes, leading_bounds, row_bytes, row_keys
+from headwater.merge.keys import key_bucket, key_bytes, key_values, leading_bounds, row_bytes, row_keys
 from headwater.values.types import LakeType
 from tests.merge.messages import kind_of
 
@@ -265,3 +265,38 @@ def test_a_row_is_reported_apart_by_its_key_or_else_by_all_it_holds() -> None:
     assert row_keys(rows, {"a": BIGINT}).to_pylist() == [bytes(7) + b"\1", bytes(7) + b"\2"]
     assert row_keys(rows, {}).equals(row_bytes([pa.array([1, 2]), pa.array(["x", "y"])]))
     assert len(row_bytes([pa.array([], pa.int32()), pa.array([], pa.list_(pa.string()))])) == 0
+
+
+VALUES: list[tuple[LakeType, list[Any]]] = [
+    (SMALLINT, [-5, 7]),
+    (BIGINT, [-(2**63), 2**63 - 1]),
+    (OID, [0, 2**32 - 1]),
+    (XID8, [0, 2**64 - 1]),
+    (TEXT, ["", "ü/"]),
+    (BYTEA, [b"\x00\xff", b""]),
+    (BOOLEAN, [True, False]),
+    (UUID, [bytes(16), bytes(range(16))]),
+    (DATE, [date(1, 1, 1), date(2026, 1, 2)]),
+    (TIME, [time(0), time(23, 59, 59, 1)]),
+    (TIMESTAMP, [datetime(1969, 12, 31, 23), datetime(2026, 1, 1)]),
+    (MONEY, [Decimal("-0.01"), Decimal("12.50")]),
+]
+
+
+@pytest.mark.parametrize(("first", "values"), VALUES, ids=lambda each: str(each)[:30])
+def test_the_columns_of_a_key_follow_from_its_bytes(first: LakeType, values: list[Any]) -> None:
+    column = pa.array(values, first.arrow)
+    assert key_values(key_bytes([column], [first]), [first]) == [column]
+    for second, others in VALUES:
+        other = pa.array(others, second.arrow)
+        keys = key_bytes([column, other, column], [first, second, first])
+        assert key_values(keys, [first, second, first]) == [column, other, column]
+        assert key_values(keys.slice(1), [first, second, first])[1] == other.slice(1)
+
+
+def test_columns_whose_keys_have_lost_something_do_not_follow() -> None:
+    kinds = [CHAR, DOUBLE, kind(23, dims=1), INTEGER]
+    columns = [pa.array(["a  "], CHAR.arrow), pa.array([-0.0]), pa.array([[1, 2]], kinds[2].arrow), pa.array([3])]
+    *lost, kept = key_values(key_bytes(columns, kinds), kinds)
+    assert lost == [None, None, None]
+    assert kept == pa.array([3], pa.int32())

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from headwater.change import BaseType, Column, Lsn, Relation, TableName
 from headwater.lake.quarantine import SCHEMA
-from headwater.lake.sink import Delivery, Kinds, Landed, Plan, Sink, Standing
-from headwater.lake.target import Destination, Place, misfits_of, rows_of
+from headwater.lake.sink import Delivery, Kinds, Landed, MirrorSpec, Plan, Sink, Standing
+from headwater.lake.target import Destination, Place, Sought, misfits_of, rows_of
 from headwater.values.types import lake_type
 
 __all__ = ["OID", "OTHER", "Bench", "Row", "T", "U", "column", "kinds_of", "misfits", "relation", "typed", "written"]
@@ -73,7 +73,7 @@ class Bench:
         """Create a table as a first copy does."""
         of = of or relation()
         sink = self.sink
-        attempt = sink.begin_copy([sink.new_mirror(of, kinds_of(of), of.table, **options)], {})
+        attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), of.table, **options))], {})
         reports = {rows_of(of.oid): written(attempt.target, rows_of(of.oid), [(typed(of, rows), None)])}
         return attempt.commit([of.oid], reports, Lsn(at))
 
@@ -98,7 +98,7 @@ class Bench:
         gone, found = set(delete), dict[int, int | None]()
         reports: list[bytes] = []
         target = pickle.loads(pickle.dumps(delivery.target))
-        for place in delivery.places({of.oid: None}) if changed or gone else ():
+        for place in delivery.places({of.oid: Sought()}) if changed or gone else ():
             ids, notes = taken(target, pickle.loads(pickle.dumps(place)), {*changed, *gone})
             found |= ids
             reports += notes
@@ -114,7 +114,7 @@ class Bench:
         """The row ids that the lake has for these keys; nothing is committed."""
         delivery = self.sink.plan().begin({OID: ("id",)})
         found: dict[int, int | None] = {}
-        for place in delivery.places({OID: None}):
+        for place in delivery.places({OID: Sought()}):
             ids, notes = taken(delivery.target, place, set(keys))
             found |= ids
             delivery.discard({rows_of(OID): notes})

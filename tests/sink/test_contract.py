@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from headwater.ducklake.url import parse_lake_url
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, TableError
 from headwater.lake import history, quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.sink import Sink
+from headwater.lake.partitioning import PartitionBy
+from headwater.lake.sink import MirrorSpec, Sink
 from headwater.lake.sqltext import identifier
-from headwater.lake.target import SETTLED, misfits_of, rows_of
+from headwater.lake.target import SETTLED, Sought, misfits_of, rows_of
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.iceberg.address import IcebergAddress
 from headwater.testing.memory import MemoryLake, MemorySink
@@ -52,7 +54,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
             uri = f"sqlite:///{tmp_path}/contract.sqlite"
             if request.param == "iceberg-postgres":
                 uri = held.enter_context(new_database(request.getfixturevalue("postgres")))
-            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")}
+            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "lake")}
             if request.param == "iceberg-rest":
                 properties = held.enter_context(rest_catalog(tmp_path)).properties
             address = IcebergAddress(properties)
@@ -67,7 +69,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
         url = f"sqlite:///{tmp_path}/contract.sqlite"
         if request.param == "ducklake-postgres":
             url = held.enter_context(new_database(request.getfixturevalue("postgres")))
-        alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "contract")
+        alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "lake")
         attach(duck, parse_lake_url(url), alias, data_path=data_path)  # which creates it
         held.callback(duck.execute, f"DETACH {alias}")
         duck.execute(f"CALL {alias}.set_option('data_inlining_row_limit', 0)")
@@ -197,7 +199,7 @@ def test_rows_of_a_place_can_be_read_back(bench: Bench) -> None:
     bench.copy([(1, "a"), (2, "b"), (3, "c")])
     bench.deliver(200, delete=[2])
     delivery = bench.sink.plan().begin({OID: ("id",)})
-    (place,) = delivery.places({OID: None})
+    (place,) = delivery.places({OID: Sought()})
     assert (place.oid, place.rows) == (OID, 3)
     gone = delivery.target.gone(place).tolist()
     alive = [at for at in range(3) if at not in gone]
@@ -219,10 +221,10 @@ def test_places_that_may_hold_a_key_are_never_left_out(bench: Bench) -> None:
     for first in (1000, 2000):
         bench.deliver(first, insert=[(first + at, "x") for at in range(10)])
     delivery = bench.sink.plan().begin({OID: ("id",)})
-    everything = delivery.places({OID: None})
+    everything = delivery.places({OID: Sought()})
     assert len(everything) == 3
     for key in (5, 1005, 2009):
-        within = delivery.places({OID: (key, key)})
+        within = delivery.places({OID: Sought((key, key))})
         held = {each for place in within for _, (ids,) in delivery.target.keys(place) for each in ids.to_pylist()}
         assert key in held
 
@@ -293,7 +295,7 @@ def test_a_table_that_is_copied_again_takes_the_place_of_its_mirror(bench: Bench
 
 def test_a_table_can_take_the_place_of_another_ones_mirror(bench: Bench) -> None:
     bench.copy([(1, "old")])
-    bench.copy([(2, "new")], at=200, of=relation(oid=OTHER), replaces=[OID])
+    bench.copy([(2, "new")], at=200, of=relation(oid=OTHER), replaces=(OID,))
     assert bench.rows() == [(2, "new")]
     assert bench.sink.standings().keys() == {OTHER}
 
@@ -301,7 +303,7 @@ def test_a_table_can_take_the_place_of_another_ones_mirror(bench: Bench) -> None
 def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
     bench.copy([(1, "a")])
     sink, table = bench.sink, relation()
-    attempt = sink.begin_copy([sink.new_mirror(table, kinds_of(table), T)], {})
+    attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bench.deliver(200, insert=[(2, "b")])
     with pytest.raises((AlreadyDelivered, CommitConflict)):
         attempt.commit([OID], {}, Lsn(150))
@@ -326,6 +328,28 @@ def test_a_name_is_had_by_one_table_only(bench: Bench) -> None:
     names.take(T)
     with pytest.raises(TableError):
         names.take(T)
+
+
+ODD_NAMES = ["../../escape", "..", "a b/50%25#x?y", "ünï 🦆", 'it\'s "q"', "[1]*?", "a.b\\c:d"]
+
+
+def test_a_table_may_have_any_name_that_postgresql_allows(bench: Bench, tmp_path: Path) -> None:
+    names = [
+        *(TableName("public", name) for name in ODD_NAMES),
+        *(TableName(n.replace(".", "_"), n) for n in ODD_NAMES),
+    ]
+    for oid, name in enumerate(names, OID):
+        odd = relation(oid=oid, name=name)
+        bench.copy([(1, "a"), (2, "b")], of=odd)
+        landed = bench.deliver(200, of=odd, insert=[(3, "c")], update=[(1, "A")], delete=[2])
+        assert bench.rows(name) == [(1, "A"), (3, "c")]
+    reader = bench.sink.reader(landed.snapshot_id)
+    with reader.connect() as con:
+        reader.attach(con, "lake")
+        for name in names:
+            found = con.execute(f"FROM lake.{identifier(name.schema)}.{identifier(name.name)} ORDER BY id").fetchall()
+            assert found == [(1, "A"), (3, "c")]
+    assert [path for path in tmp_path.rglob("*.parquet") if tmp_path / "lake" not in path.parents] == []
 
 
 def test_values_in_quarantine_land_with_their_table_or_not_at_all(bench: Bench) -> None:
@@ -358,7 +382,7 @@ def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -
     bench.copy([(1, "a")])
     bench.attempt().with_misfits(bench.source, "old").commit(200)
     sink, table = bench.sink, relation()
-    attempt = sink.begin_copy([sink.new_mirror(table, kinds_of(table), T)], {})
+    attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bad = written(attempt.target, misfits_of(OID), [(misfits(bench.source, OID, "still bad"), None)])
     assert attempt.commit([OID], {misfits_of(OID): bad}, Lsn(300)).counts[OID].quarantined == 1
     settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
@@ -376,7 +400,7 @@ def test_groups_that_share_a_lake_do_not_see_each_others_positions(bench: Bench)
 
 def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
     sink, table = bench.sink, relation()
-    mirror = sink.new_mirror(table, kinds_of(table), T, history=True)
+    mirror = sink.new_mirror(MirrorSpec(table, kinds_of(table), T, history=True))
     sink.begin_copy([mirror], {}).commit([OID], {}, Lsn(100))
     assert bench.rows() == []
     delivery = sink.plan().begin({OID: ("id",)})
@@ -453,3 +477,80 @@ def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -
 def _assert_same(bench: Bench, mirror: Mirror) -> None:
     ours = sorted(map(repr, (tuple(row.values()) for row in bench.read(T))))
     assert ours == sorted(map(repr, mirror.rows_of("SELECT * FROM t")))
+
+
+BY = (PartitionBy("identity", "v"), PartitionBy("bucket", "id", 4))
+
+
+def test_rows_of_a_partitioned_mirror_are_found_wherever_they_are(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b"), (3, None), (4, "a")], partition_by=BY)
+    bench.deliver(200, insert=[(5, None)], update=[(1, "b"), (3, "a"), (2, None)], delete=[4])
+    assert bench.rows() == [(1, "b"), (2, None), (3, "a"), (5, None)]
+    bench.deliver(300, update=[(1, "a"), (2, "b/ü ="), (5, "")], delete=[3])
+    assert bench.rows() == [(1, "a"), (2, "b/ü ="), (5, "")]
+    bench.deliver(400, truncate=True, insert=[(6, "a")])
+    assert bench.rows() == [(6, "a")]
+
+
+def test_only_partitions_that_may_hold_a_key_are_searched(bench: Bench) -> None:
+    rows = [(key, "a") for key in range(32)]
+    bench.copy(rows, partition_by=(PartitionBy("bucket", "id", 8),))
+    delivery = bench.sink.plan().begin({OID: ("id",)})
+    assert set(delivery.target.partitioned_by(OID)) <= {"id"}
+    everything = delivery.places({OID: Sought()})
+    if not delivery.target.partitioned_by(OID):
+        assert len(everything) == 1
+        return
+    assert len(everything) == 8
+    for key in range(32):
+        partitions = delivery.target.partitions(OID, {"id": pa.array([key], pa.int32())})
+        (place,) = delivery.places({OID: Sought(None, partitions)})
+        ((_, (found,)),) = delivery.target.keys(place)
+        assert key in found.to_pylist()
+
+
+def test_a_renamed_column_stays_what_a_mirror_is_partitioned_by(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, None)], partition_by=BY)
+    renamed = relation(column("id", "int4", 1), column("w", "text", 2))
+    plan, changed = bench.sink.plan().evolved(renamed, kinds_of(renamed))
+    assert changed
+    bench.deliver(200, of=renamed, plan=plan, insert=[(3, "b")], update=[(1, None), (2, "a")])
+    assert bench.rows() == [(1, None), (2, "a"), (3, "b")]
+    wider = relation(column("id", "int8", 1), column("w", "text", 2))
+    plan, _ = bench.sink.plan().evolved(wider, kinds_of(wider))
+    bench.deliver(300, of=wider, plan=plan, insert=[(2**40, "b")], update=[(3, "a")])
+    assert bench.rows() == [(1, None), (1099511627776, "b"), (2, "a"), (3, "a")]
+
+
+def test_what_a_mirror_is_partitioned_by_cannot_be_dropped(bench: Bench) -> None:
+    bench.copy([(1, "a")], partition_by=BY)
+    without = relation(column("id", "int4", 1))
+    if not bench.sink.plan().begin({OID: ("id",)}).target.partitioned_by(OID):
+        return  # a lake without files
+    with pytest.raises(CannotFollow, match="partitioned by column 'v', which is dropped"):
+        bench.sink.plan().evolved(without, kinds_of(without))
+    with pytest.raises(TableError, match="no column 'v' is mirrored, which `partition_by` names"):
+        bench.sink.new_mirror(MirrorSpec(without, kinds_of(without), T, partition_by=BY))
+
+
+def test_a_copy_may_partition_a_mirror_otherwise(bench: Bench) -> None:
+    bench.copy([(1, "a"), (2, "b")], partition_by=BY)
+    for at, by in ((200, (PartitionBy("identity", "v"),)), (300, ()), (400, BY)):
+        bench.copy([(1, "a"), (2, str(at)), (3, None)], at=at, partition_by=by)
+        assert bench.rows() == [(1, "a"), (2, str(at)), (3, None)]
+        bench.deliver(at + 50, update=[(1, "b"), (3, "c")], insert=[(4, None)])
+        assert bench.rows() == [(1, "b"), (2, str(at)), (3, "c"), (4, None)]
+
+
+def test_a_partitioned_history_divides_copied_rows_too(bench: Bench) -> None:
+    table = relation()
+    sink = bench.sink
+    spec = MirrorSpec(table, kinds_of(table), T, history=True, partition_by=(PartitionBy("day", "_commit_ts"),))
+    attempt = sink.begin_copy([sink.new_mirror(spec)], {})
+    moments = [datetime(2026, 1, 1, 23, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), None]
+    rows = pa.Table.from_pylist(
+        [{"_op": "copy", "_commit_ts": each, "id": at} for at, each in enumerate(moments)],
+        schema=pa.schema([*history.SCHEMA, ("id", pa.int32()), ("v", pa.large_string())]),
+    )
+    attempt.commit([OID], {rows_of(OID): written(attempt.target, rows_of(OID), [(rows, None)])}, Lsn(100))
+    assert [row["id"] for row in sorted(bench.read(T), key=lambda row: row["id"])] == [0, 1, 2]

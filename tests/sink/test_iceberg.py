@@ -18,6 +18,7 @@ from pyiceberg.types import StringType
 from headwater.change import Lsn, TableName
 from headwater.errors import CommitConflict, CommitError, OperatorMustAct
 from headwater.lake import quarantine
+from headwater.lake.sink import MirrorSpec
 from headwater.lake.sqltext import identifier
 from headwater.lake.target import rows_of
 from headwater.sink.iceberg.address import IcebergAddress
@@ -77,7 +78,7 @@ def test_a_copy_in_place_replaces_all_rows_though_another_client_has_compacted_t
     ice.copy([(1, "a"), (2, "b")])
     ice.deliver(200, insert=[(3, "c")])
     sink, of = ice.sink, relation()
-    copy = sink.begin_copy([sink.new_mirror(of, kinds_of(of), T)], {})
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
     reports = {rows_of(OID): written(copy.target, rows_of(OID), [(typed(of, [(5, "new")]), None)])}
     ice.compacted()
     copy.commit([OID], reports, Lsn(300))
@@ -166,9 +167,10 @@ def test_a_table_that_is_not_the_quarantine_is_refused_every_time(ice: Ice) -> N
 def test_files_of_a_copy_that_has_landed_stay_whatever_fails_after_it(tmp_path: Path) -> None:
     with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g")) as sink:
         of = {oid: relation(oid=oid, name=name) for oid, name in ((OID, T), (OTHER, U), (99, T))}
-        for oid, replaced in ((OID, []), (OTHER, []), (99, [OID, OTHER])):
+        for oid, replaced in ((OID, ()), (OTHER, ()), (99, (OID, OTHER))):
             server.accepted = 2 if replaced else None  # the ledger and the table: nothing after it
-            copy = sink.begin_copy([sink.new_mirror(of[oid], kinds_of(of[oid]), of[oid].table, replaces=replaced)], {})
+            spec = MirrorSpec(of[oid], kinds_of(of[oid]), of[oid].table, replaces=replaced)
+            copy = sink.begin_copy([sink.new_mirror(spec)], {})
             reports = {rows_of(oid): written(copy.target, rows_of(oid), [(typed(of[oid], [(oid, "a")]), None)])}
             try:
                 copy.commit([oid], reports, Lsn(100))

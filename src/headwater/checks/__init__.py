@@ -10,6 +10,7 @@ from headwater.checks.known import Known, known, state_problems
 from headwater.checks.lakes import lake_problems
 from headwater.checks.logs import log_problems
 from headwater.checks.modes import mode_problems
+from headwater.checks.partitions import partition_problems
 from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.source.check import problems as source_problems
@@ -32,7 +33,9 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
     rows = _known(config, found)
     asked = (lambda: known(config).groups) if rows.groups else dict
-    found += source_problems(config.source, wishes(config, rows.tables), asked)
+    wanted = wishes(config, rows.tables)
+    found += source_problems(config.source, wanted, asked)
+    found += partition_problems(config, env, wanted)
     found += mode_problems(config, rows)
     if rows.groups:
         with suppress(HeadwaterError):  # already reported

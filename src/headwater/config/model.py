@@ -33,6 +33,7 @@ from headwater.config.values import (
     IcebergProperties,
     LakeTypeName,
     Name,
+    PartitionTexts,
     Place,
     Port,
     PostgresUrl,
@@ -95,7 +96,7 @@ class Table(_Model):
 
     table: SourceTable
     renamed: SourceTable | None = Field(default=None, alias="as")
-    partition_by: tuple[str, ...] = ()
+    partition_by: PartitionTexts = ()
     mode: Literal["mirror", "history"] = "mirror"
     columns: ColumnNames | None = None
     exclude: ColumnNames = ()
@@ -273,10 +274,6 @@ def _not_built(config: Config) -> Iterator[tuple[str, str]]:
     for name, group in config.groups.items():
         if not group.tables:
             yield f"groups.{name}.tables", "a group without tables"
-        for index, table in enumerate(group.tables):
-            where = f"groups.{name}.tables[{index}]"
-            if table.partition_by:
-                yield f"{where}.partition_by", f"partitioning (of {str(table.table)!r})"
     yield from ((f"routes.{name}", "a route") for name in config.routes)
 
 

@@ -24,6 +24,7 @@ from pydantic import (
 
 from headwater.change import TableName
 from headwater.config.file import shown
+from headwater.lake.partitioning import PartitionBy
 
 __all__ = [
     "CatalogUrl",
@@ -34,6 +35,7 @@ __all__ = [
     "IcebergProperties",
     "LakeTypeName",
     "Name",
+    "PartitionTexts",
     "Place",
     "Port",
     "PostgresUrl",
@@ -194,6 +196,14 @@ def _table_name(value: object) -> TableName:
     return TableName.parse(value)
 
 
+def _partitions(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each as `PartitionBy` spells it, so that only another meaning makes another text."""
+    found = [str(PartitionBy.parse(text)) for text in texts]
+    if double := next((each for each in found if found.count(each) > 1), None):
+        raise ValueError(f"{double!r} is listed twice")
+    return tuple(found)
+
+
 def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("names no column (leave it out to mirror them all)")
@@ -288,6 +298,7 @@ SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
 Text = Annotated[str, BeforeValidator(_text)]
 ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
 LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
+PartitionTexts = Annotated[tuple[Text, ...], AfterValidator(_partitions)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
 PostgresUrl = Annotated[str, AfterValidator(postgres_url)]
 CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]

@@ -14,10 +14,20 @@ from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
-from headwater.ducklake.model import DataFile, DeleteFile, FileDeletes, PlannedCommit, Snapshot, TableChange, TableRef
+from headwater.ducklake.model import (
+    DataFile,
+    DeleteFile,
+    FileDeletes,
+    Partitioning,
+    PlannedCommit,
+    Snapshot,
+    TableChange,
+    TableRef,
+)
 from headwater.ducklake.positions import advance
 from headwater.ducklake.schema import WrittenSchema, write_schema
 from headwater.ducklake.writing import TableFolder
+from headwater.errors import TableError
 
 __all__ = ["write_commit"]
 
@@ -103,10 +113,11 @@ class _Writer:
         if not changes:
             return
         ids = self.tx.ids(table_id for table_id, _ in changes)
-        before = self._table_stats(ids)
+        before, partitioned = self._table_stats(ids), reading.partitionings(self.tx, ids)
         after: dict[int, tuple[int, int, int]] = {}
         files: list[tuple[object, ...]] = []
         columns: list[tuple[object, ...]] = []
+        partitions: list[tuple[object, ...]] = []
         for table_id, change in changes:
             self.log.append(f"inserted_into_table:{table_id}")
             records, next_row_id, size = before.get(table_id, (0, 0, 0))
@@ -114,8 +125,22 @@ class _Writer:
                 id_ = self._new_file_id()
                 # A file that has row ids must not look as if it followed another: merge_adjacent_files would drop them.
                 row_id_start = None if file.has_row_ids else next_row_id
-                files.append((id_, table_id, self.snapshot, file.path, True, "parquet", file.rows, file.size,
-                              file.footer_size, row_id_start))  # fmt: skip
+                partitions += ((id_, table_id, index, value) for index, value in enumerate(file.partition))
+                files.append(
+                    (
+                        id_,
+                        table_id,
+                        self.snapshot,
+                        file.path,
+                        True,
+                        "parquet",
+                        file.rows,
+                        file.size,
+                        file.footer_size,
+                        row_id_start,
+                        _partition_id(partitioned.get(table_id), table_id, file),
+                    )
+                )
                 columns.extend(self._column_rows(id_, table_id, file))
                 records, size = records + file.rows, size + file.size
                 next_row_id += 0 if file.has_row_ids else file.rows
@@ -123,9 +148,12 @@ class _Writer:
         self.tx.insert(
             "ducklake_data_file",
             "data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,"
-            " file_size_bytes, footer_size, row_id_start",
+            " file_size_bytes, footer_size, row_id_start, partition_id",
             files,
         )
+        if partitions:
+            keys = "data_file_id, table_id, partition_key_index, partition_value"
+            self.tx.insert("ducklake_file_partition_value", keys, partitions)
         self.tx.insert(
             "ducklake_file_column_stats",
             "data_file_id, table_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value,"
@@ -237,3 +265,13 @@ class _Writer:
             path.removeprefix(self.data_path),
             path.startswith(self.data_path),
         )
+
+
+def _partition_id(partitioning: Partitioning | None, table_id: int, file: DataFile) -> int | None:
+    """Files without values for the table's partition keys would be skipped by filters, or break compaction."""
+    if len(file.partition) != (len(partitioning.keys) if partitioning else 0):
+        raise TableError(
+            f"another client has partitioned the lake's table {table_id} in a way that Headwater does not write",
+            hint="run ALTER TABLE … RESET PARTITIONED BY on it",
+        )
+    return partitioning.id if partitioning else None

@@ -12,7 +12,7 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.model import FileDeletes, PlannedCommit, Snapshot
-from headwater.errors import CommitConflict, TableError
+from headwater.errors import CommitConflict
 
 __all__ = ["check"]
 
@@ -24,26 +24,11 @@ def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
     tables |= {each.table for each in commit.alterations}
     if not tables and not commit.dropped:
         return
-    _check_partitions(tx, commit)
     if newest.id != commit.base.id:
         _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that is dropped does not matter
         _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
     _check_truncated(tx, commit)
-
-
-def _check_partitions(tx: Transaction, commit: PlannedCommit) -> None:
-    receiving = {change.table for change in commit.changes if change.data_files and isinstance(change.table, int)}
-    partitioned = tx.rows(
-        "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
-        " ON c.partition_id = p.partition_id WHERE p.end_snapshot IS NULL AND p.table_id {among}",
-        tx.ids(receiving),
-    )
-    if partitioned:
-        raise TableError(
-            f"another client has partitioned the lake's table {partitioned[0][0]}, which Headwater does not write",
-            hint="run ALTER TABLE … RESET PARTITIONED BY on it",
-        )
 
 
 def _check_alive(tx: Transaction, tables: set[int]) -> None:
@@ -62,12 +47,12 @@ def _check_unaltered(tx: Transaction, tables: set[int], base: int) -> None:
     changed = tx.rows(
         "SELECT table_id FROM ducklake_table WHERE table_id {among} AND begin_snapshot > %s"
         " UNION ALL SELECT table_id FROM ducklake_column WHERE table_id {among}"
+        " AND (begin_snapshot > %s OR end_snapshot > %s)"
+        " UNION ALL SELECT table_id FROM ducklake_partition_info WHERE table_id {among}"
         " AND (begin_snapshot > %s OR end_snapshot > %s)",
         ids,
         base,
-        ids,
-        base,
-        base,
+        *(ids, base, base) * 2,
     )
     if changed:
         raise CommitConflict(f"another client altered table {changed[0][0]} of the lake", hint="plan again")

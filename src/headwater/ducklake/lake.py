@@ -74,11 +74,18 @@ class Lake:
             return reading.live_tables(tx, self.data_path, names)
 
     def files(
-        self, table_ids: Collection[int], snapshot: Snapshot, bounds_of: Mapping[int, Collection[int]] | None = None
+        self,
+        table_ids: Collection[int],
+        snapshot: Snapshot,
+        bounds_of: Mapping[int, Collection[int]] | None = None,
+        partitions_of: Collection[int] = (),
     ) -> list[LiveFile]:
-        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns."""
+        """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns.
+
+        Files of the tables in `partitions_of` come with their partitions.
+        """
         with self._reading() as tx:
-            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {})
+            return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {}, partitions_of)
 
     def missing_files(self, table_ids: Collection[int], *, every_file: bool) -> dict[int, str]:
         """A file that is gone of each table that has lost one; the oldest of each is looked for, or `every_file`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,8 @@ __all__ = [
     "LiveDeleteFile",
     "LiveFile",
     "NewTable",
+    "PartitionKey",
+    "Partitioning",
     "PlannedCommit",
     "Position",
     "RowNumbers",
@@ -33,6 +36,7 @@ __all__ = [
 ]
 
 RowNumbers = npt.NDArray[np.int64]  # row numbers in a data file, from 0
+_BUCKET = re.compile(r"bucket\((\d+)\)")
 TableRef = int | TableName  # a table that exists, by its id, or one that the same commit creates, by its name
 
 
@@ -80,6 +84,27 @@ def numbered(columns: tuple[Field, ...], first: int = 1) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """What rows are partitioned by: a column, and its transform as the catalog spells it, `day` or `bucket(16)`."""
+
+    column_id: int
+    transform: str
+
+    @property
+    def buckets(self) -> int | None:
+        found = _BUCKET.fullmatch(self.transform)
+        return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """The keys that a table's rows are partitioned by now; files that were written under others keep their values."""
+
+    id: int
+    keys: tuple[PartitionKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LakeTable:
     """A table of the lake. `path` is absolute and ends in `/`."""
 
@@ -88,7 +113,11 @@ class LakeTable:
     name: str
     path: str
     columns: tuple[Field, ...]
-    partitioned: bool = False
+    partitioning: Partitioning | None = None
+
+    @property
+    def partition_keys(self) -> tuple[PartitionKey, ...]:
+        return self.partitioning.keys if self.partitioning else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +137,8 @@ class LiveFile:
 
     `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
     `mapping_id` is set for files that other clients added without field ids; `names` has the names of the columns in
-    such a file, by column id.
+    such a file, by column id. `partition` are its values for the keys of the partitioning `partition_id`, if they were
+    asked for.
     """
 
     id: int
@@ -122,6 +152,8 @@ class LiveFile:
     inlined_snapshots: RowNumbers = field(default_factory=_nothing)
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
+    partition_id: int | None = None
+    partition: tuple[str | None, ...] = ()
 
     @property
     def deleted_count(self) -> int:
@@ -169,7 +201,8 @@ class ColumnStats:
 class DataFile:
     """A Parquet file in its table's folder that a commit is to register. `path` is relative to the folder.
 
-    `has_row_ids`: its rows carry the ids of the rows they replace; else the commit numbers them.
+    `has_row_ids`: its rows carry the ids of the rows they replace; else the commit numbers them. `partition` has the
+    text of its value for each partition key of the table, None for NULL.
     """
 
     path: str
@@ -178,6 +211,7 @@ class DataFile:
     footer_size: int
     stats: tuple[ColumnStats, ...] = ()
     has_row_ids: bool = False
+    partition: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +256,7 @@ class NewTable:
     uuid: str
     path: str
     columns: tuple[Field, ...]
+    partition_keys: tuple[PartitionKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

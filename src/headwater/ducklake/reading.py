@@ -10,7 +10,16 @@ import numpy as np
 
 from headwater.change import TableName
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Field, LakeTable, LiveDeleteFile, LiveFile, RowNumbers, Snapshot
+from headwater.ducklake.model import (
+    Field,
+    LakeTable,
+    LiveDeleteFile,
+    LiveFile,
+    Partitioning,
+    PartitionKey,
+    RowNumbers,
+    Snapshot,
+)
 
 __all__ = [
     "commits",
@@ -21,6 +30,7 @@ __all__ = [
     "names_at",
     "newest_snapshot",
     "next_column_id",
+    "partitionings",
     "relations",
     "schema_path",
     "schemas",
@@ -118,20 +128,30 @@ def live_tables(
     ]
     ids = tx.ids(row[0] for row in found)
     columns = _columns(tx, ids)
-    partitioned = {
-        table_id
-        for (table_id,) in tx.rows(
-            "SELECT p.table_id FROM ducklake_partition_info p JOIN ducklake_partition_column c"
-            " ON c.partition_id = p.partition_id WHERE p.end_snapshot IS NULL AND p.table_id {among}",
-            ids,
-        )
-    }
+    partitioned = partitionings(tx, ids)
     tables = {}
     for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
         path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
-        table = LakeTable(id_, schema, name, path, columns.get(id_, ()), id_ in partitioned)
+        table = LakeTable(id_, schema, name, path, columns.get(id_, ()), partitioned.get(id_))
         tables[TableName(schema, name)] = table
     return tables if names is None else {name: tables[name] for name in names if name in tables}
+
+
+def partitionings(tx: Transaction, ids: object) -> dict[int, Partitioning]:
+    """How those of these tables are partitioned that are."""
+    found: dict[int, dict[int, list[PartitionKey]]] = defaultdict(lambda: defaultdict(list))
+    for table_id, id_, column_id, transform in tx.rows(
+        "SELECT p.table_id, p.partition_id, c.column_id, c.transform FROM ducklake_partition_info p"
+        " JOIN ducklake_partition_column c ON c.partition_id = p.partition_id"
+        " WHERE p.end_snapshot IS NULL AND p.table_id {among} ORDER BY c.partition_key_index",
+        ids,
+    ):
+        found[table_id][id_].append(PartitionKey(column_id, transform))
+    return {
+        table_id: Partitioning(id_, tuple(keys))
+        for table_id, partitioning in found.items()
+        for id_, keys in partitioning.items()
+    }
 
 
 def _columns(tx: Transaction, ids: object) -> dict[int, tuple[Field, ...]]:
@@ -172,15 +192,17 @@ def live_files(
     table_ids: Collection[int],
     snapshot: int,
     bounds_of: Mapping[int, Collection[int]],
+    partitions_of: Collection[int],
 ) -> list[LiveFile]:
-    """The data files of these tables at a snapshot, oldest first, with the bounds of the columns asked for."""
+    """The data files of these tables at a snapshot, oldest first, with the bounds and partitions asked for."""
     ids = tx.ids(table_ids)
     paths = table_paths(tx, data_path, table_ids, snapshot)
     inlined = _inlined_deletes(tx, table_ids, snapshot)
     bounds = _bounds(tx, ids, bounds_of)
+    partitions = _partitions(tx, partitions_of)
     found = tx.rows(
         "SELECT f.data_file_id, f.table_id, f.path, f.path_is_relative, f.record_count, f.row_id_start, f.mapping_id,"
-        " d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.delete_count"
+        " f.partition_id, d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.delete_count"
         f" FROM ducklake_data_file f LEFT JOIN (SELECT * FROM ducklake_delete_file WHERE {_AT.format('')}) d"
         f" ON d.data_file_id = f.data_file_id WHERE f.table_id {{among}} AND {_AT.format('f.')}"
         " ORDER BY f.data_file_id",
@@ -193,7 +215,7 @@ def live_files(
     names = _names(tx, {row[6] for row in found if row[6] is not None})
     none = (np.empty(0, np.int64), np.empty(0, np.int64))
     files = []
-    for id_, table_id, path, relative, rows, row_id_start, mapping_id, *deleted in found:
+    for id_, table_id, path, relative, rows, row_id_start, mapping_id, partition_id, *deleted in found:
         where = paths[table_id]
         dead = inlined.get(id_, none)
         files.append(
@@ -209,6 +231,8 @@ def live_files(
                 dead[1],
                 bounds.get(id_, {}),
                 names.get(mapping_id, {}),
+                partition_id,
+                partitions.get(id_, ()),
             )
         )
     return files
@@ -232,6 +256,22 @@ def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, st
         ):
             found[mapping_id][column_id] = name
     return found
+
+
+def _partitions(tx: Transaction, table_ids: Collection[int]) -> dict[int, tuple[str | None, ...]]:
+    """By data file, its values for each partition key."""
+    found: dict[int, list[str | None]] = defaultdict(list)
+    for file_id, value in (
+        tx.rows(
+            "SELECT data_file_id, partition_value FROM ducklake_file_partition_value WHERE table_id {among}"
+            " ORDER BY partition_key_index",
+            tx.ids(table_ids),
+        )
+        if table_ids
+        else ()
+    ):
+        found[file_id].append(value)
+    return {file_id: tuple(values) for file_id, values in found.items()}
 
 
 def _bounds(tx: Transaction, ids: object, bounds_of: Mapping[int, Collection[int]]) -> dict[int, Bounds]:

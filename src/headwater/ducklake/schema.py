@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
-from headwater.ducklake.model import Alteration, NewTable, PlannedCommit, Snapshot
+from headwater.ducklake.model import Alteration, NewTable, PartitionKey, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict
 from headwater.lake.names import Names
 
@@ -252,6 +252,7 @@ class _SchemaWriter:
         path = table.path.removeprefix(schema_path)
         self._insert_table((id_, table.uuid, self.snapshot, schema_id, table.name.name, path, True))
         self._insert_columns(id_, column_rows(table.columns))
+        self._partition(id_, table.partition_keys)
         self._new_version(id_)
         self.tx.insert(
             "ducklake_metadata",  # other clients' small inserts must not go into the catalog
@@ -259,6 +260,18 @@ class _SchemaWriter:
             [("data_inlining_row_limit", "0", "table", id_)],
         )
         self.log.append(f"created_table:{_quoted(table.name.schema)}.{_quoted(table.name.name)}")
+
+    def _partition(self, table_id: int, keys: Sequence[PartitionKey]) -> None:
+        if not keys:
+            return
+        id_ = self._new_catalog_id()
+        columns = "partition_id, table_id, begin_snapshot"
+        self.tx.insert("ducklake_partition_info", columns, [(id_, table_id, self.snapshot)])
+        self.tx.insert(
+            "ducklake_partition_column",
+            "partition_id, table_id, partition_key_index, column_id, transform",
+            [(id_, table_id, index, key.column_id, key.transform) for index, key in enumerate(keys)],
+        )
 
     def _insert_table(self, row: tuple[object, ...]) -> None:
         columns = "table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative"

@@ -97,11 +97,15 @@ def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """Where new files of a table go, and the attempt whose name they carry. `path` is absolute and ends in `/`."""
+    """Where new files of a table go, and the attempt whose name they carry. `path` is absolute and ends in `/`.
+
+    `below` is the folder in it that files of one partition are in, relative to it; it ends in `/` too.
+    """
 
     files: fs.FileSystem
     path: str
     attempt: str = ""
+    below: str = ""
 
     def new_name(self, kind: str = "") -> str:
         """A name for a new file, by which `attempts` knows whose it is."""
@@ -120,10 +124,16 @@ def write_data_file(
     New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
     row gets its id at the commit, from its place in the file.
     """
-    name = where.new_name()
+    name = where.below + where.new_name()
     schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
     stats = StatsCollector(fields)
-    written = write_parquet(where.files, folder(where.files, where.path) + name, schema, batches, stats.add)
+    written = write_parquet(
+        where.files,
+        folder(where.files, where.path + where.below) + name.removeprefix(where.below),
+        schema,
+        batches,
+        stats.add,
+    )
     found = stats.finish(_leaves(written.footer))
     return DataFile(name, written.rows, written.size, footer_size(written.footer), found, with_row_ids)
 

@@ -12,6 +12,8 @@ from headwater.errors import ConfigError, OperatorMustAct, TableError
 from headwater.flow.copyrange import RangeOfTable
 from headwater.flow.mirroring import Mirroring, fail
 from headwater.flow.names import free_names
+from headwater.lake.partitioning import PartitionBy
+from headwater.lake.sink import MirrorSpec
 from headwater.source.naming import object_name
 from headwater.source.relations import described, row_filter
 from headwater.source.replaced import table_names
@@ -43,7 +45,9 @@ def planned(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> CopyPla
                 relation = described(connection, row.oid, object_name(m.group))
                 kinds = lake_types(relation.columns, row.options.types, calendar_only=m.sink.calendar_only)
                 history = row.options.mode == "history"
-                mirror = m.sink.new_mirror(relation, kinds, lands[row.oid], history=history, replaces=row.replaces)
+                by = tuple(map(PartitionBy.parse, row.options.partition_by))
+                spec = MirrorSpec(relation, kinds, lands[row.oid], history, row.replaces, by)
+                mirror = m.sink.new_mirror(spec)
                 names.take(lands[row.oid])
                 parts = balanced(connection, row.oid, m.spark.sparkContext.defaultParallelism)
                 where = row_filter(connection, object_name(m.group), row.oid)

@@ -251,12 +251,12 @@ class IcebergCatalog:
         """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""
         above = (self.namespace_properties(name.schema) or {}).get("location")
         if above is None and (warehouse := self._catalog.properties.get("warehouse")) and "/" in warehouse:
-            above = f"{warehouse.rstrip('/')}/{_plain(name.schema)}"
-        return above and f"{above.rstrip('/')}/{_plain(name.name)}-{uuid.uuid4().hex[:8]}"
+            above = f"{warehouse.rstrip('/')}/{_folder(name.schema)}"
+        return above and f"{above.rstrip('/')}/{_folder(name.name)}-{uuid.uuid4().hex[:8]}"
 
 
-def _plain(name: str) -> str:
-    """A name as part of a path: nothing that leads elsewhere, and nothing that a URL would mean otherwise."""
+def _folder(name: str) -> str:
+    """A name as part of a path: a `/` would lead elsewhere, a `%` is an escape, a `*` is any file to DuckDB."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
@@ -16,6 +16,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -64,11 +65,22 @@ class Manifests:
     cache: ManifestCache
     snapshot_id: int
     prefix: str  # unique to the attempt to commit
+    new_spec: PartitionSpec | None = None  # that the table gets with the commit
     written: list[str] = field(default_factory=list)
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        new = self.new_spec
+        return self.table.metadata.specs() | ({new.spec_id: new} if new else {})
 
     def current(self) -> list[ManifestFile]:
         snapshot = self.table.metadata.current_snapshot()
         return list(snapshot.manifests(self.table.io)) if snapshot else []
+
+    def knows(self, spec_id: int) -> bool:
+        """Whether the columns that the files of this spec are partitioned by are the table's."""
+        ids = {field.field_id for field in self.schema.fields}
+        return all(field.source_id in ids for field in self.specs[spec_id].fields)
 
     def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
         return self.cache.entries(manifest, self.table.io)
@@ -77,9 +89,10 @@ class Manifests:
         kind = ManifestWriterV2 if content == ManifestContent.DATA else _DeleteManifestWriter
         path = f"{self.table.metadata.location}/metadata/{self.prefix}-m{len(self.written)}.avro"
         self.written.append(path)
-        spec = self.table.metadata.specs()[spec_id]
         writer: ManifestWriter
-        with kind(spec, self.schema, self.table.io.new_output(path), self.snapshot_id, "deflate") as writer:
+        with kind(
+            self.specs[spec_id], self.schema, self.table.io.new_output(path), self.snapshot_id, "deflate"
+        ) as writer:
             for entry in entries:
                 writer.add_entry(entry)
         return writer.to_manifest_file()
@@ -100,13 +113,19 @@ def with_files(to: Manifests, content: ManifestContent, added: Sequence[DataFile
 
 def without_files(
     to: Manifests, manifests: Iterable[ManifestFile], gone: Collection[str]
-) -> Iterator[tuple[ManifestFile, list[DataFile]]]:
-    """The manifests without the files at these paths, each with the files that it has lost."""
+) -> Iterator[tuple[ManifestFile | None, list[DataFile]]]:
+    """The manifests without the files at these paths, each with the files that it has lost.
+
+    None for one of which nothing is left but a note of partitions by columns that the table has no longer.
+    """
     for manifest in manifests:
         entries = to.entries(manifest) if gone else []
         lost = [entry.data_file for entry in entries if entry.data_file.file_path in gone]
         if not lost:
             yield manifest, lost
+            continue
+        if len(lost) == len(entries) and not to.knows(manifest.partition_spec_id):
+            yield None, lost
             continue
         marked = (
             _deleted(entry, to.snapshot_id) if entry.data_file.file_path in gone else _existing(entry)

@@ -19,6 +19,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -48,12 +49,14 @@ __all__ = ["FileChanges", "NewSnapshot", "next_snapshot"]
 class FileChanges:
     """What a snapshot changes in a table's files; `removed` are paths of data files and delete files.
 
-    `same_rows`: the files are others, and the rows are what they were, as after a compaction.
+    `same_rows`: the files are others, and the rows are what they were, as after a compaction. `new_spec` is a partition
+    spec that the table gets with it.
     """
 
     added: Sequence[NewFile] = ()
     removed: Collection[str] = ()
     same_rows: bool = False
+    new_spec: PartitionSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,10 @@ def next_snapshot(
     metadata = table.metadata
     parent = metadata.current_snapshot()
     prefix = str(uuid.uuid4())
-    to = Manifests(table, schema, cache, metadata.new_snapshot_id(), prefix)
-    rows = [_data_file(each) for each in changes.added if each.content == "rows"]
-    deletes = [_data_file(each) for each in changes.added if each.content == "deletes"]
+    to = Manifests(table, schema, cache, metadata.new_snapshot_id(), prefix, changes.new_spec)
+    order = metadata.default_sort_order_id
+    rows = [_data_file(each, order) for each in changes.added if each.content == "rows"]
+    deletes = [_data_file(each, order) for each in changes.added if each.content == "deletes"]
     manifests, lost = _manifests(to, rows, deletes, changes.removed)
     sequence = metadata.next_sequence_number()
     path = f"{metadata.location}/metadata/snap-{to.snapshot_id}-0-{prefix}.avro"
@@ -97,7 +101,7 @@ def next_snapshot(
         parent_snapshot_id=parent.snapshot_id if parent else None,
         sequence_number=sequence,
         manifest_list=path,
-        summary=_summary(table, schema, rows, deletes, lost, changes, properties),
+        summary=_summary(to, rows, deletes, lost, changes, properties),
         schema_id=schema.schema_id,
     )
     updates = (
@@ -123,8 +127,9 @@ def _manifests(
     rewritten: list[ManifestFile] = []
     lost: list[DataFile] = []
     for manifest, gone in without_files(to, to.current(), frozenset(removed)):
-        (rewritten if gone else untouched).append(manifest)
         lost += gone
+        if manifest is not None:
+            (rewritten if gone else untouched).append(manifest)
     # An entry that an earlier snapshot deleted is of no use to this one.
     live = [each for each in untouched if each.has_added_files() or each.has_existing_files()]
     return [
@@ -135,7 +140,7 @@ def _manifests(
     ], lost
 
 
-def _data_file(new: NewFile) -> DataFile:
+def _data_file(new: NewFile, order: int | None = None) -> DataFile:
     content = DataFileContent.DATA if new.content == "rows" else DataFileContent.POSITION_DELETES
     metrics = new.metrics
     file = DataFile.from_args(
@@ -150,29 +155,27 @@ def _data_file(new: NewFile) -> DataFile:
         nan_value_counts=metrics.nans,
         lower_bounds=metrics.lower,
         upper_bounds=metrics.upper,
-        sort_order_id=1 if new.sorted else None,
+        sort_order_id=order if new.sorted else None,
     )
     file.spec_id = new.spec_id
     return file
 
 
 def _summary(
-    table: Table,
-    schema: Schema,
+    to: Manifests,
     rows: Sequence[DataFile],
     deletes: Sequence[DataFile],
     lost: Sequence[DataFile],
     changes: FileChanges,
     properties: Mapping[str, str],
 ) -> Summary:
-    specs = table.metadata.specs()
-    collector = SnapshotSummaryCollector()
+    collector, specs = SnapshotSummaryCollector(), to.specs
     for file in (*rows, *deletes):
-        collector.add_file(file, schema, specs[file.spec_id])
+        collector.add_file(file, to.schema, specs[file.spec_id])
     for file in lost:
-        collector.remove_file(file, schema, specs[file.spec_id])
+        collector.remove_file(file, to.schema, specs[file.spec_id])
     operation = _operation(rows, deletes, lost)
-    parent = table.metadata.current_snapshot()
+    parent = to.table.metadata.current_snapshot()
     counted: dict[str, Any] = {**collector.build(), **properties}
     summary = update_snapshot_summaries(Summary(operation, **counted), parent.summary if parent else None)
     if changes.same_rows:  # PyIceberg adds up the totals of no such operation

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from headwater.change import Lsn
+from headwater.lake.partitioning import PartitionSupport
 from headwater.lake.reading import QueriedLake
 from headwater.lake.sink import Sink
 
@@ -14,6 +15,10 @@ __all__ = ["LakeAddress"]
 
 class LakeAddress(Protocol):
     """`str()` of it is fit for messages: without a password."""
+
+    def partitions(self) -> PartitionSupport:
+        """What tables can be partitioned by there."""
+        ...
 
     def check_could_open(self) -> None:
         """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""

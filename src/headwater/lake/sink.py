@@ -13,28 +13,32 @@ from typing import Any, Generic, Protocol, TypeVar
 import duckdb
 
 from headwater.change import NewestCommit, Position, Relation, TableName
+from headwater.errors import TableError
+from headwater.lake import history
 from headwater.lake.counts import Counts
-from headwater.lake.target import Place, Reports, Target
+from headwater.lake.partitioning import PartitionBy, PartitionSupport
+from headwater.lake.target import Place, Reports, Sought, Target
 from headwater.values.types import LakeType
 
 __all__ = [
-    "Bounds",
     "Copy",
     "Delivery",
     "Keys",
     "Kinds",
     "LakeNames",
     "Landed",
+    "MirrorSpec",
     "Plan",
     "Reader",
     "Sink",
     "Standing",
     "TableSnapshot",
+    "Wanted",
 ]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
-Bounds = Mapping[int, tuple[int, int] | None]  # by table, the lowest and highest value of the key's first column
+Wanted = Mapping[int, Sought]  # by table, what is known about the keys that are looked for
 
 P = TypeVar("P", bound=Position)  # of the stream that is mirrored
 P_co = TypeVar("P_co", bound=Position, covariant=True)
@@ -52,6 +56,24 @@ class Landed:
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
     missed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSpec:
+    """A table as a copy is to make it; its own mirror and those of `replaces` make way for it."""
+
+    relation: Relation
+    kinds: Kinds
+    name: TableName
+    history: bool = False
+    replaces: tuple[int, ...] = ()
+    partition_by: tuple[PartitionBy, ...] = ()
+
+    def check_partitions(self, support: PartitionSupport) -> None:
+        """TableError if a lake with this support cannot partition the table so."""
+        kinds = {**(history.COLUMNS if self.history else {}), **self.kinds}
+        for message, hint in support.problems(self.partition_by, kinds):
+            raise TableError(f"table {str(self.relation.table)!r}: {message}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +134,8 @@ class Attempt(Protocol):
 class Delivery(Attempt, Protocol[P_contra]):
     """Changes to tables that the lake has."""
 
-    def places(self, wanted: Bounds) -> Sequence[Place]:
-        """The files of these tables that may hold a key whose first column lies within the bounds."""
+    def places(self, wanted: Wanted) -> Sequence[Place]:
+        """The files of these tables that may hold such a key."""
         ...
 
     def quarantine(self) -> Sequence[Place]:
@@ -220,10 +242,8 @@ class Sink(Protocol[NewMirror, P]):
 
     def plan(self) -> Plan[P]: ...
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> NewMirror:
-        """Prepare a table; its own mirror and those of `replaces` make way for it. TableError if it cannot be."""
+    def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+        """Prepare a table; TableError if it cannot be."""
         ...
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy[P]:

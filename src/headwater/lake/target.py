@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["SETTLED", "Destination", "Part", "Place", "Reports", "Taken", "Target", "misfits_of", "rows_of"]
+__all__ = [
+    "SETTLED",
+    "Destination",
+    "Part",
+    "PartitionSet",
+    "Place",
+    "Reports",
+    "Sought",
+    "Taken",
+    "Target",
+    "misfits_of",
+    "rows_of",
+]
 
 Part = Literal["rows", "quarantine"]
 
@@ -55,6 +67,29 @@ class Place(Protocol):
     def rows(self) -> int: ...
 
 
+class PartitionSet(NamedTuple):
+    """Partitions of a table, by their values for some of the fields that it is partitioned by."""
+
+    fields: tuple[int, ...]  # their numbers
+    values: frozenset[tuple[Any, ...]]
+
+    def has(self, partition: tuple[Any, ...]) -> bool:
+        return tuple(partition[field] for field in self.fields) in self.values
+
+    def __or__(self, other: PartitionSet | None) -> PartitionSet | None:
+        """Both together; None, which is all partitions, if they are not known alike."""
+        if other is None or other.fields != self.fields:
+            return None
+        return PartitionSet(self.fields, self.values | other.values)
+
+
+class Sought(NamedTuple):
+    """What is known about the keys that are looked for in a table's files; None: nothing."""
+
+    bounds: tuple[int, int] | None = None  # the lowest and highest value of the key's first column
+    partitions: PartitionSet | None = None  # in which alone they can be
+
+
 class Taken(NamedTuple):
     """Rows deleted from one place: which of the positions asked for were alive, their row ids, the lake's report."""
 
@@ -88,6 +123,14 @@ class Target(Protocol[PlaceT_contra]):
 
     def take_out(self, place: PlaceT_contra, positions: pa.Array) -> Taken | None:
         """Delete rows at these ascending positions, visible only after the commit; None if none was alive."""
+        ...
+
+    def partitioned_by(self, oid: int) -> Collection[str]:
+        """The columns from whose values it follows in which partition of the table a row is."""
+        ...
+
+    def partitions(self, oid: int, columns: Mapping[str, pa.Array]) -> PartitionSet | None:
+        """The partitions that rows can be in which have these values in some columns; None if they are too many."""
         ...
 
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:

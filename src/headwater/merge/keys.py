@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.errors import TableError
 from headwater.values.types import LakeType
 
-__all__ = ["key_bucket", "key_bytes", "key_hashes", "leading_bounds", "row_bytes", "row_keys"]
+__all__ = ["key_bucket", "key_bytes", "key_hashes", "key_values", "leading_bounds", "row_bytes", "row_keys"]
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -77,6 +77,64 @@ def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
     starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
     numbers = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))[starts]  # the first eight bytes of each key
     return int(numbers.min()), int(numbers.max())
+
+
+def key_values(keys: pa.Array, types: Sequence[LakeType]) -> list[pa.Array | None]:
+    """The columns that `key_bytes` made these keys of; None for one whose values they do not determine."""
+    _, offsets, data = keys.buffers()
+    edges = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    content, at, columns = np.frombuffer(data or b"", np.uint8), edges[:-1], []
+    for kind in types:
+        width = _width(kind)
+        if width is None:
+            alone = len(types) == 1
+            sizes = np.diff(edges) if alone else _rows_at(content, at, 8).view(">i8")[:, 0].astype(np.int64)
+            at = at if alone else at + 8
+            columns.append(_text_values(_pieces(content, at, sizes), kind))
+            at = at + sizes
+        else:
+            columns.append(_fixed_values(_rows_at(content, at, width), kind))
+            at = at + width
+    return columns
+
+
+def _width(kind: LakeType) -> int | None:
+    """How many bytes `_column` makes of every value; None if that differs."""
+    to = kind.arrow
+    if kind.element is not None or pa.types.is_large_string(to) or pa.types.is_large_binary(to):
+        return None
+    return 16 if pa.types.is_fixed_size_binary(to) or pa.types.is_decimal(to) else 8
+
+
+def _rows_at(content: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(content[at[:, None] + np.arange(width)])
+
+
+def _pieces(content: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> pa.Array:
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    found = content[np.repeat(at - edges[:-1], sizes) + np.arange(edges[-1])]
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(found))]
+    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
+
+
+def _text_values(pieces: pa.Array, kind: LakeType) -> pa.Array | None:
+    if kind.element is not None or kind.pg == "character":  # whose padding the key does not have
+        return None
+    return pieces.cast(kind.arrow)
+
+
+def _fixed_values(rows: npt.NDArray[np.uint8], kind: LakeType) -> pa.Array | None:
+    to = kind.arrow
+    if pa.types.is_fixed_size_binary(to) or pa.types.is_decimal(to):
+        return pa.Array.from_buffers(to, len(rows), [None, pa.py_buffer(rows)])
+    if pa.types.is_floating(to):  # a zero has lost its sign
+        return None
+    unsigned = pa.types.is_unsigned_integer(to)
+    numbers = rows.view(">u8" if unsigned else ">i8")[:, 0].astype(np.uint64 if unsigned else np.int64)
+    if pa.types.is_temporal(to):
+        whole = pa.int32() if to.bit_width == 32 else pa.int64()
+        return pa.array(numbers).cast(whole).view(to)
+    return pa.array(numbers).cast(to)
 
 
 def _scramble(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import CannotFollow
+from headwater.lake.target import PartitionSet, Target
 from headwater.merge.batch import Batch
-from headwater.merge.keys import key_bucket, leading_bounds
+from headwater.merge.keys import key_bucket, key_values, leading_bounds
 from headwater.merge.mirror import Mirror
 from headwater.merge.net import TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
 from headwater.merge.reader import Read
@@ -31,6 +33,7 @@ FOLDED = pa.schema(
         ("touched", pa.int64()),
         ("low", pa.int64()),
         ("high", pa.int64()),
+        ("partitions", pa.binary()),  # in which alone the touched keys can be, if that is known
         ("truncated", pa.bool_()),
         ("based", pa.bool_()),  # some rows need values of those they replace
         ("scattered", pa.bool_()),  # all of the table is needed in one bucket
@@ -105,6 +108,7 @@ class FoldBucket:
     """A bucket's changes → the net change per key, left in the scratch folder; yields what is there."""
 
     batch: Batch
+    target: Target[Any]
     room: Scratch
     placed: Mapping[int, tuple[int, ...]]
 
@@ -133,12 +137,23 @@ class FoldBucket:
     def _folded(self, mirror: Mirror, changes: pa.Table, found: dict[str, object]) -> NetChanges:
         net = fold_table(changes) if mirror.key else fold_bag(changes)
         bounds = leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None
+        partitions = self._partitions(mirror, net.touched)
         found |= {
             "touched": len(net.touched),
             "low": bounds and bounds[0],
             "high": bounds and bounds[1],
+            "partitions": partitions and pickle.dumps(partitions),
             "truncated": net.truncated,
             "based": net.upserts["base"].null_count < net.upserts.num_rows,
             "scattered": net.scattered and len(self.placed[mirror.oid]) > 1,
         }
         return net
+
+    def _partitions(self, mirror: Mirror, touched: pa.Array) -> PartitionSet | None:
+        """The partitions that rows with these keys can be in; None if the key does not tell."""
+        wanted = set(self.target.partitioned_by(mirror.oid)) & set(mirror.key)
+        if not wanted or not len(touched):
+            return None
+        found = zip(mirror.key_columns, key_values(touched, mirror.key_types), strict=True)
+        columns = {column.name: array for column, array in found if column.name in wanted and array is not None}
+        return self.target.partitions(mirror.oid, columns) if columns else None

@@ -8,6 +8,7 @@ Types are met at the two ends only: extracting the key, and decoding the rows th
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import failpoints
-from headwater.lake.target import Destination, Place, Target
+from headwater.lake.target import Destination, Place, Sought, Target
 from headwater.merge.batch import Batch
 from headwater.merge.locate import LOCATED, Locate
 from headwater.merge.outcome import Failure, Merged
@@ -30,7 +31,6 @@ from headwater.spark import collected, deal, on_tasks, spark_schema
 
 __all__ = ["LakeSide", "merge"]
 
-Bounds = tuple[int, int]
 Buckets = Mapping[int, tuple[int, ...]]
 
 
@@ -38,12 +38,12 @@ Buckets = Mapping[int, tuple[int, ...]]
 class LakeSide:
     """The lake, as far as a merge needs it.
 
-    `places` is asked for the files in which older rows may stand: by table, with the lowest and highest value of the
-    key's first column among them, where that is known. `quarantine` are the files with values not settled yet.
+    `places` is asked for the files in which older rows may stand: by table, with what is known about their keys.
+    `quarantine` are the files with values not settled yet.
     """
 
     target: Target[Any]
-    places: Callable[[Mapping[int, Bounds | None]], Sequence[Place]]
+    places: Callable[[Mapping[int, Sought]], Sequence[Place]]
     quarantine: Sequence[Place] = ()
 
 
@@ -104,14 +104,16 @@ class _Merge:
         units = self.batch.reader.units(_cores(self.spark))
         parsed = on_tasks(self.spark, units, Parse(self.batch, placed), SHUFFLED)
         changes = parsed.repartitionById(buckets, F.col("bucket"))
-        return collected(changes.mapInArrow(FoldBucket(self.batch, self.room, placed), spark_schema(FOLDED)))
+        return collected(
+            changes.mapInArrow(FoldBucket(self.batch, self.lake.target, self.room, placed), spark_schema(FOLDED))
+        )
 
     def _write(self, folded: list[Row], buckets: int, placed: Buckets) -> Merged:
         failed = _failed(folded)
         truncated = frozenset(row.oid for row in folded if row.truncated)
         kept = tuple(Kept(row.bucket, row.oid, row.name, row.number) for row in folded if row.oid not in failed)
         # A truncated table's files all go as they are: there is nothing to look for.
-        searched = _bounds(row for row in folded if row.oid not in truncated | failed.keys())
+        searched = _sought(row for row in folded if row.oid not in truncated | failed.keys())
         # Every bucket must be woken to write, whether rows were found for it or not: the first unit sees to that.
         units: list[Any] = [range(buckets), *self._searches(searched)]
         if self.lake.quarantine:
@@ -124,7 +126,7 @@ class _Merge:
         written = _outcome(located.mapInArrow(write, spark_schema(WRITTEN)))
         return Merged(written.reports, truncated, {**written.failed, **failed})
 
-    def _searches(self, searched: Mapping[int, Bounds | None]) -> list[tuple[Place, ...]]:
+    def _searches(self, searched: Mapping[int, Sought]) -> list[tuple[Place, ...]]:
         """The files to search, dealt to tasks; all files of a table without a key go to one."""
         found = self.lake.places(searched)
         bags = {oid for oid in searched if not self.batch.mirrors[oid].key}
@@ -132,14 +134,16 @@ class _Merge:
         return [*keyed, *(tuple(place for place in found if place.oid == oid) for oid in bags)]
 
 
-def _bounds(folded: Iterable[Any]) -> dict[int, Bounds | None]:
-    """For each table with touched keys, the bounds over all its buckets."""
-    found: dict[int, Bounds | None] = {}
+def _sought(folded: Iterable[Any]) -> dict[int, Sought]:
+    """For each table with touched keys, what is known about them over all its buckets."""
+    found: dict[int, Sought] = {}
     for row in folded:
         if row.touched:
             here = None if row.low is None else (row.low, row.high)
-            known = found.get(row.oid, here)
-            found[row.oid] = here and known and (min(here[0], known[0]), max(here[1], known[1]))
+            partitions = row.partitions and pickle.loads(row.partitions)
+            known = found.get(row.oid, Sought(here, partitions))
+            bounds = here and known.bounds and (min(here[0], known.bounds[0]), max(here[1], known.bounds[1]))
+            found[row.oid] = Sought(bounds, known.partitions and known.partitions | partitions)
     return found
 
 

@@ -92,6 +92,7 @@ class TableOptions:
     exclude: tuple[str, ...] = ()
     append_only: bool = False
     replaced: Literal["copy", "stop"] = "copy"  # what to do when another table has its name
+    partition_by: tuple[str, ...] = ()  # as `PartitionBy` spells it
 
 
 class Configured(NamedTuple):

@@ -170,6 +170,8 @@ def _reasons(connection: Connection, publication: str, found: _Found) -> Iterato
         return
     if row.options.types != found.entry.types:
         yield "the config asks for other types"
+    if row.options.partition_by != found.entry.partition_by:
+        yield "the config asks for other partitions"
     sent = {column.name for column in described(connection, found.oid, publication).columns}
     whole = {column.name for column in described(connection, found.oid, None).columns}
     if more := sorted(set(found.columns or whole) - sent):
@@ -205,4 +207,5 @@ def _options(entry: Table) -> TableOptions:
         exclude=entry.exclude,
         append_only=entry.append_only,
         replaced=entry.when_replaced,
+        partition_by=entry.partition_by,
     )

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from headwater.ducklake.finding import check_could_open, find_lake
 from headwater.ducklake.opening import open_lake
+from headwater.ducklake.partitions import SUPPORT
 from headwater.ducklake.url import SqliteUrl, parse_lake_url
 from headwater.files import S3
+from headwater.lake.partitioning import PartitionSupport
 from headwater.sink.ducklake.querying import QueriedDuckLake
 from headwater.sink.ducklake.sink import DuckLakeSink
 
@@ -25,6 +27,9 @@ class DuckLakeAddress:
 
     def __str__(self) -> str:
         return str(parse_lake_url(self.catalog))
+
+    def partitions(self) -> PartitionSupport:
+        return SUPPORT
 
     def check_could_open(self) -> None:
         check_could_open(self.catalog, self.data_path, s3=self.s3)

@@ -11,15 +11,16 @@ from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Advance, Alteration, Field, LakeTable, PlannedCommit, Snapshot
+from headwater.ducklake.model import Advance, Alteration, Field, LakeTable, LiveFile, PlannedCommit, Snapshot
+from headwater.ducklake.partitions import check_kept
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import TableFolder, arrow_type
 from headwater.files import filesystem
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Bounds, Keys, Kinds, Landed
-from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
+from headwater.lake.sink import Keys, Kinds, Landed, Wanted
+from headwater.lake.target import SETTLED, PartitionSet, Reports, misfits_of, rows_of
 from headwater.sink.ducklake.columns import evolved
 from headwater.sink.ducklake.landing import land
 from headwater.sink.ducklake.quarantine import quarantine_places
@@ -59,6 +60,7 @@ class DuckLakePlan:
         next_id = self.lake.next_column_id(standing.table.id) if added else 0
         fields, mirrored = evolved(standing.table, standing.mirrored, relation, dict(kinds), next_id)
         check_names(str(relation.table), fields)
+        check_kept(str(relation.table), standing.table.partition_keys, standing.table.columns, fields)
         evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
         return replace(self, evolutions=evolutions), fields != standing.table.columns
 
@@ -92,19 +94,22 @@ class DuckLakeDelivery:
     target: DuckLakeTarget
     newest: NewestCommit | None
 
-    def places(self, wanted: Bounds) -> list[DuckLakePlace]:
+    def places(self, wanted: Wanted) -> list[DuckLakePlace]:
         plan = self.plan
         tables = {plan.standings[oid].table.id: oid for oid in wanted}
         if not tables:
             return []
         leading = {oid: self._leading(oid) for oid in wanted}
-        sought = {oid: _texts(leading[oid], bounds) for oid, bounds in wanted.items()}
+        sought = {oid: _texts(leading[oid], each.bounds) for oid, each in wanted.items()}
         bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
+        divided = [table_id for table_id, oid in tables.items() if wanted[oid].partitions is not None]
         found = []
-        for file in plan.lake.files(list(tables), plan.base, bounds_of):
+        for file in plan.lake.files(list(tables), plan.base, bounds_of, divided):
             oid = tables[file.table_id]
             column = leading[oid]
-            if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]):
+            if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]) and self._in_reach(
+                oid, file, wanted[oid].partitions
+            ):
                 found.append(DuckLakePlace(oid, file))
         return found
 
@@ -160,6 +165,13 @@ class DuckLakeDelivery:
             )
             for file in self.plan.lake.files([table.id], self.plan.base)
         ]
+
+    def _in_reach(self, oid: int, file: LiveFile, partitions: PartitionSet | None) -> bool:
+        """Whether the file is in one of the partitions, or older than the way in which they are made now."""
+        now = self.plan.standings[oid].table.partitioning
+        if partitions is None or now is None or file.partition_id != now.id or len(file.partition) != len(now.keys):
+            return True
+        return partitions.has(file.partition)
 
     def _leading(self, oid: int) -> Field:
         fields = self.plan.fields(oid)

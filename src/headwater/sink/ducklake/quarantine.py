@@ -7,6 +7,7 @@ from collections.abc import Collection
 from headwater.change import Lsn
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import Field, LakeTable, NewTable, PlannedCommit, Snapshot
+from headwater.ducklake.partitions import not_computable
 from headwater.ducklake.types import ducklake_type
 from headwater.errors import OperatorMustAct
 from headwater.lake import quarantine
@@ -37,6 +38,11 @@ def quarantine_table(lake: Lake, source: str) -> LakeTable:
     if [each.name for each in table.columns] != list(quarantine.FIELDS):
         raise OperatorMustAct(
             f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
+        )
+    if not_computable(table.partition_keys, table.columns) is not None:
+        raise OperatorMustAct(
+            f"another client has partitioned {str(quarantine.NAME)!r} in a way that Headwater does not write",
+            hint=f"run `ALTER TABLE {quarantine.NAME} RESET PARTITIONED BY` in the lake",
         )
     return table
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Lsn, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
+from headwater.ducklake.partitions import SUPPORT, partition_keys
 from headwater.lake.names import Names
-from headwater.lake.sink import Kinds, TableSnapshot
+from headwater.lake.sink import MirrorSpec, TableSnapshot
 from headwater.sink.ducklake.columns import fields_of
 from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
 from headwater.sink.ducklake.delivery import DuckLakePlan
@@ -62,13 +64,14 @@ class DuckLakeSink:
             base = self._lake.snapshot()
         return DuckLakePlan(self._lake, self.source, base, here, quarantine_table(self._lake, self.source))
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> NewMirror:
-        here = self.standings()
-        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
-        fields, mirrored = fields_of(relation, dict(kinds), with_history=history)
-        return NewMirror(relation.oid, self._lake.new_table(name, fields), mirrored, gone)
+    def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+        here, oid = self.standings(), spec.relation.oid
+        gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
+        fields, mirrored = fields_of(spec.relation, dict(spec.kinds), with_history=spec.history)
+        table = self._lake.new_table(spec.name, fields)
+        spec.check_partitions(SUPPORT)
+        keys = partition_keys(spec.partition_by, table.columns)
+        return NewMirror(oid, replace(table, partition_keys=keys), mirrored, gone)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> DuckLakeCopy:
         new = new_quarantine(self._lake)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headwater.change import Lsn, Relation, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import LakeTable
+from headwater.ducklake.partitions import not_computable
 from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
@@ -30,9 +31,9 @@ class DuckLakeStanding:
         return TableName(self.table.schema, self.table.name)
 
     def check_writable(self) -> None:
-        if self.table.partitioned:
+        if (key := not_computable(self.table.partition_keys, self.table.columns)) is not None:
             raise TableError(
-                f"another client has partitioned {self.name}, which this version does not write",
+                f"another client has partitioned {self.name} by {key}, which Headwater does not write",
                 hint=f"run `ALTER TABLE {self.name} RESET PARTITIONED BY` in the lake",
             )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +14,21 @@ import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
 from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable
+from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PartitionKey
+from headwater.ducklake.partitions import hive_folder, partition_at, partition_values, same_for_all
 from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
+from headwater.lake.partitioning import divided, parts
 from headwater.lake.recent import Recent
-from headwater.lake.target import Destination, Taken
+from headwater.lake.target import Destination, PartitionSet, Taken
 from headwater.sink.ducklake.reports import TakenOut, Wrote
 
 __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
+DIVIDED_BYTES = 128 << 20  # of rows that are held before they are divided into partitions, however many these are
+MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
 SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 
@@ -42,16 +47,18 @@ class DuckLakePlace:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A table of the lake to write to: its folder, its columns, and which of them are the key."""
+    """A table of the lake to write to: its folder, its columns, which of them are the key, how it is partitioned."""
 
     path: str
     fields: tuple[Field, ...]
     key: tuple[Field, ...]
+    partition_keys: tuple[PartitionKey, ...] = ()
 
 
 def landing(table: LakeTable | NewTable, key: Sequence[str] = ()) -> Landing:
     by_name = {field.name: field for field in table.columns}
-    return Landing(table.path, table.columns, tuple(by_name[name] for name in key if name in by_name))
+    known_by = tuple(by_name[name] for name in key if name in by_name)
+    return Landing(table.path, table.columns, known_by, table.partition_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +108,36 @@ class DuckLakeTarget:
         )
         return Taken(pa.array(alive), self._row_ids(place.file, gone), pickle.dumps(report))
 
+    def partitioned_by(self, oid: int) -> Collection[str]:
+        landing = self.landings[oid]
+        by_id = {field.id: field for field in landing.fields}
+        found = ((key, by_id[key.column_id]) for key in landing.partition_keys)
+        return {field.name for key, field in found if same_for_all(key, field.type)}
+
+    def partitions(self, oid: int, columns: Mapping[str, pa.Array]) -> PartitionSet | None:
+        landing = self.landings[oid]
+        types = {field.id: field.type for field in landing.fields}
+        values = {
+            at: array
+            for at, array in partition_values(landing.partition_keys, landing.fields, columns).items()
+            if same_for_all(key := landing.partition_keys[at], types[key.column_id])
+        }
+        different = divided(list(values.values()))
+        if len(different) > MOST_PARTITIONS:
+            return None
+        found = (partition_at(landing.partition_keys, landing.fields, values, int(rows[0])) for rows in different)
+        return PartitionSet(tuple(values), frozenset(found))
+
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         landing = self.landing(to)
-        files, done = filesystem(landing.path), []
+        files, done = filesystem(landing.path), list[Wrote]()
         try:
-            for replacing, load in _file_loads(rows):
-                table = _completed(load, landing.fields)
-                where = TableFolder(files, landing.path, self.attempt)
-                done.append(Wrote(write_data_file(where, table, landing.fields, with_row_ids=replacing)))
+            for replacing, load in _file_loads(rows, partitioned=bool(landing.partition_keys)):
+                for partition, part in _divided(_completed(load, landing.fields), landing):
+                    below = hive_folder(landing.partition_keys, landing.fields, partition)
+                    where = TableFolder(files, landing.path, self.attempt, below)
+                    file = write_data_file(where, part, landing.fields, with_row_ids=replacing)
+                    done.append(Wrote(replace(file, partition=partition)))
         except Exception:  # the driver never learns of the files before it
             for each in done:
                 files.delete_file(inside(landing.path) + each.file.path)
@@ -141,6 +170,18 @@ def _read_row_ids(path: str) -> pa.Array | None:
         return parquet.read([ROW_ID], use_threads=False)[ROW_ID].combine_chunks()
 
 
+def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+    """The rows by partition; all of them, if the table is not partitioned."""
+    if not landing.partition_keys:
+        yield (), rows
+        return
+    ids = {key.column_id for key in landing.partition_keys}
+    columns = {each.name: rows[each.name].combine_chunks() for each in landing.fields if each.id in ids}
+    values = partition_values(landing.partition_keys, landing.fields, columns)
+    for at, part in parts(rows, list(values.values()), FILE_ROWS):
+        yield partition_at(landing.partition_keys, landing.fields, values, int(at[0])), part
+
+
 def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
     """The table with nulls in columns that another client has added to the lake's table."""
     for field in fields:
@@ -149,14 +190,20 @@ def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
     return table
 
 
-def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[bool, pa.Table]]:
-    """Gather rows into loads of a file's size; rows with ids and rows without never share a file."""
+def _file_loads(
+    rows: Iterable[tuple[pa.Table, pa.Array | None]], *, partitioned: bool
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Gather rows into loads of a file's size; rows with ids and rows without never share a file.
+
+    A load that is going to be divided into partitions has as many rows as memory allows.
+    """
+    most_rows, most_bytes = (sys.maxsize, DIVIDED_BYTES) if partitioned else (FILE_ROWS, FILE_BYTES)
     held: dict[bool, list[pa.Table]] = {False: [], True: []}
     for table, row_ids in rows:
         replacing = row_ids is not None
         load = held[replacing]
         load.append(table.append_column(ROW_ID, row_ids) if replacing else table)
-        if sum(t.num_rows for t in load) >= FILE_ROWS or sum(t.nbytes for t in load) >= FILE_BYTES:
+        if sum(t.num_rows for t in load) >= most_rows or sum(t.nbytes for t in load) >= most_bytes:
             yield replacing, pa.concat_tables(load)
             load.clear()
     for replacing, load in held.items():

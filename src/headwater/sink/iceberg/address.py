@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from headwater.files import check_could_write
 from headwater.iceberg.catalog import IcebergCatalog, open_catalog, s3_of, shown, sqlite_file
+from headwater.iceberg.partitions import SUPPORT
+from headwater.lake.partitioning import PartitionSupport
 from headwater.sink.iceberg.querying import QueriedIceberg
 from headwater.sink.iceberg.sink import IcebergSink
 
@@ -23,6 +25,9 @@ class IcebergAddress:
 
     def __str__(self) -> str:
         return shown(self.properties)
+
+    def partitions(self) -> PartitionSupport:
+        return SUPPORT
 
     def check_could_open(self) -> None:
         s3 = s3_of(self.properties)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CreateTableTransaction
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
 from headwater.iceberg.snapshots import next_snapshot
@@ -22,6 +27,7 @@ from headwater.sink.iceberg.delivery import schema_updates
 from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.ledger import LedgerEntry
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors
+from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes
 from headwater.sink.iceberg.standing import IcebergStanding, ownership, remembered, summary
@@ -44,6 +50,7 @@ class NewMirror:
     columns: Evolved
     replaces: Mapping[int, IcebergStanding]
     place: IcebergStanding | None
+    spec: PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +64,18 @@ class StagedMirror:
     def landing(self) -> Landing:
         if self.new is not None:
             metadata = self.new.table_metadata
-            return landing(metadata.location, metadata.schema(), (), metadata.default_spec_id)
+            return landing(metadata.location, metadata.schema(), (), metadata.spec())
         assert self.mirror.place is not None
-        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema)
+        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema, (), self.mirror.spec)
 
 
 def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
     if mirror.place is not None:
         return StagedMirror(mirror, None)
     properties = PROPERTIES | ownership(lake.source, mirror.oid, mirror.columns.mirrored)
-    spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
-    return StagedMirror(mirror, lake.catalog.stage(mirror.name, mirror.columns.schema, spec, order, properties))
+    schema = mirror.columns.schema
+    staged = lake.catalog.stage(mirror.name, schema, mirror.spec, key_order(schema), properties)
+    return StagedMirror(mirror, staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,12 @@ class IcebergCopy:
     target: IcebergTarget
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        try:
+            return self._committed(tables, reports, at)
+        finally:
+            self.lake.forget()
+
+    def _committed(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
@@ -90,15 +104,11 @@ class IcebergCopy:
             rename_mirrors(lake, self.names)
             kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
         except (CommitConflict, AlreadyDelivered, TableError):
-            lake.forget()
             delete_files(settled, self.target.s3)
             raise
-        except CommitError:
-            lake.forget()
-            raise
         counts, missed = self._landed(landing, reports, at, kept=kept)
+        failpoints.hit("iceberg.replaced")
         self._tidy([each for each in landing if each.mirror.oid not in missed])
-        lake.forget()
         lake.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
 
@@ -119,10 +129,10 @@ class IcebergCopy:
         for each in landing:
             try:
                 counts[each.mirror.oid] = self._land(each, reports, at)
+                failpoints.hit("iceberg.landed")
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[each.mirror.oid] = error
         if missed and not counts and not kept:
-            self.lake.forget()
             raise next(iter(missed.values()))
         for oid in missed:
             delete_files(reports.get(rows_of(oid), ()), self.target.s3)
@@ -144,7 +154,9 @@ class IcebergCopy:
         assert place is not None
         schema, updates = schema_updates(place, mirror.columns.schema)
         owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
-        commit = TableCommit(changes, said, schema, (*updates, owned), emptied=True)
+        updates = (*updates, *_spec_updates(mirror, place), owned)
+        changes = replace(changes, new_spec=mirror.spec)
+        commit = TableCommit(changes, said, schema, updates, emptied=True)
         lake.land(place.table, commit, not_where_planned(place, lake.source))
         return got
 
@@ -168,6 +180,13 @@ class IcebergCopy:
             self.lake.note(lambda ledger: ledger.without(replaced))
         moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
         rename_later(self.lake, moved)
+
+
+def _spec_updates(mirror: NewMirror, place: IcebergStanding) -> tuple[TableUpdate, ...]:
+    """What makes the mirror's partition spec that of the table whose place it takes."""
+    known = mirror.spec.spec_id in place.table.metadata.specs()
+    added = () if known else (AddPartitionSpecUpdate(spec=mirror.spec),)
+    return (*added, SetDefaultSpecUpdate(spec_id=mirror.spec.spec_id))
 
 
 def _names(mirror: NewMirror) -> tuple[TableName, ...]:

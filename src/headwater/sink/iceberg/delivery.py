@@ -15,19 +15,23 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField, PrimitiveType
 
+from headwater import failpoints
 from headwater.change import Lsn, NewestCommit, Relation, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
+from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.sink import Bounds, Keys, Kinds, Landed
-from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.lake.sink import Keys, Kinds, Landed, Wanted
+from headwater.lake.target import PartitionSet, Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
+from headwater.sink.iceberg.ordering import order_updates
 from headwater.sink.iceberg.quarantine import heal, keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, standing_of, summary
+from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
 
 __all__ = ["IcebergDelivery", "IcebergPlan", "schema_updates"]
@@ -48,8 +52,10 @@ class IcebergPlan:
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
+        check_deletes(standing.table, self.lake.manifests)
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
         found = evolved(schema, last_id, standing.mirrored, relation, kinds)
+        check_kept(str(relation.table), standing.table.metadata, found.schema)
         changed = found.schema.fields != schema.fields or found.mirrored != standing.mirrored
         evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
@@ -71,7 +77,7 @@ class IcebergPlan:
     def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
         """Without a key, a table's rows are known by all of its columns that we mirror."""
         metadata = self.standings[oid].table.metadata
-        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.default_spec_id)
+        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.spec())
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
@@ -88,12 +94,12 @@ class IcebergDelivery:
     target: IcebergTarget
     newest: NewestCommit | None
 
-    def places(self, wanted: Bounds) -> list[IcebergPlace]:
+    def places(self, wanted: Wanted) -> list[IcebergPlace]:
         return [
             IcebergPlace(oid, file)
-            for oid, bounds in wanted.items()
+            for oid, sought in wanted.items()
             for file in self.plan.lake.files(self.plan.standings[oid].table)
-            if _overlaps(file, self._leading(oid), bounds)
+            if _overlaps(file, self._leading(oid), sought.bounds) and self._in_reach(oid, file, sought.partitions)
         ]
 
     def quarantine(self) -> list[IcebergPlace]:
@@ -103,15 +109,21 @@ class IcebergDelivery:
     def commit(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
-        lake = self.plan.lake
         try:
-            if self.target.attempt:
-                lake.attempts.check(self.target.attempt)
-            kept = keep(lake, reports, upto)
-            counts, missed = self._landed(reports, truncated, upto, certain=not kept)
-        except CommitError:
-            lake.forget()
+            return self._committed(reports, truncated, upto, names)
+        except HeadwaterError:
+            self.plan.lake.forget()
             raise
+
+    def _committed(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        lake = self.plan.lake
+        if self.target.attempt:
+            lake.attempts.check(self.target.attempt)
+        kept = keep(lake, reports, upto)
+        counts, missed = self._landed(reports, truncated, upto, certain=not kept)
+        failpoints.hit("iceberg.unnoted")
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
         lake.healed = True
@@ -157,12 +169,13 @@ class IcebergDelivery:
         mirrored = found.mirrored if found else standing.mirrored
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
-        said = summary(lake.source, lsn, standing.counts + got, self.newest)
+        said = summary(lake.source, lsn, standing.counts + got) | delivered(standing.position, self.newest)
         commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
         assert done is not None
         lake.replace(done)
+        failpoints.hit("iceberg.landed")
         return got
 
     def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
@@ -175,10 +188,14 @@ class IcebergDelivery:
         try:
             lake.note(lambda ledger: ledger.with_entries(entries))
         except CommitConflict as error:  # other tables have landed
-            lake.forget()
             raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)
+
+    def _in_reach(self, oid: int, file: LiveFile, partitions: PartitionSet | None) -> bool:
+        """Whether the file is in one of the partitions, or was written under another spec than the present one."""
+        spec_id = self.plan.standings[oid].table.metadata.default_spec_id
+        return partitions is None or file.spec_id != spec_id or partitions.has(file.partition)
 
     def _leading(self, oid: int) -> NestedField:
         schema = self.plan.schema(oid)
@@ -186,19 +203,19 @@ class IcebergDelivery:
 
 
 def schema_updates(standing: IcebergStanding, wanted: Schema | None) -> tuple[Schema | None, tuple[TableUpdate, ...]]:
-    """The schema under the id that it will have, and what makes it the table's."""
+    """The schema under the id that it will have, and what makes it the table's; the sort order follows the key."""
     if wanted is None:
         return None, ()
-    known = standing.table.metadata.schemas
+    known, order = standing.table.metadata.schemas, order_updates(standing.table.metadata, wanted)
     for each in known:
         if each.fields == wanted.fields and set(each.identifier_field_ids) == set(wanted.identifier_field_ids):
-            return each, (SetCurrentSchemaUpdate(schema_id=each.schema_id),)
+            return each, (SetCurrentSchemaUpdate(schema_id=each.schema_id), *order)
     new = Schema(
         *wanted.fields,
         schema_id=max(each.schema_id for each in known) + 1,
         identifier_field_ids=wanted.identifier_field_ids,
     )
-    return new, (AddSchemaUpdate(schema_=new), SetCurrentSchemaUpdate(schema_id=-1))
+    return new, (AddSchemaUpdate(schema_=new), SetCurrentSchemaUpdate(schema_id=-1), *order)
 
 
 def _deleted(live: Sequence[LiveFile]) -> Iterator[int]:

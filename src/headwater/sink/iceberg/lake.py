@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -19,12 +19,13 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
-from headwater.iceberg.files import live_files
+from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
@@ -134,9 +135,9 @@ class IcebergLake:
     def files(self, table: Table) -> list[LiveFile]:
         return live_files(table, self.manifests)
 
-    def paths(self, table: Table) -> Iterator[str]:
-        """The paths of its data files and delete files."""
-        return (path for each in self.files(table) for path in (each.path, *(delete.path for delete in each.deletes)))
+    def paths(self, table: Table) -> list[str]:
+        """The paths of its data files and delete files, whoever wrote them."""
+        return live_paths(table, self.manifests)
 
     def note(self, change: Callable[[Ledger], Ledger]) -> None:
         """Change the group's ledger. Other groups change theirs in the same table: then it is tried again."""
@@ -165,10 +166,11 @@ class IcebergLake:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
-            changes = replace(commit.changes, removed=[*self.paths(table)]) if commit.emptied else commit.changes
+            changes = replace(commit.changes, removed=self.paths(table)) if commit.emptied else commit.changes
             snapshot = next_snapshot(table, schema, changes, commit.summary, self.manifests)
             requirements = (*snapshot.requirements, *_same_columns(table))
             said = SetPropertiesUpdate(updates=remembered(commit.summary, table))
+            failpoints.hit("deliver.before-commit")
             try:
                 return self.catalog.commit(table, requirements, (*commit.updates, *snapshot.updates, said))
             except CommitConflict:
@@ -197,6 +199,8 @@ class IcebergLake:
         now = self.catalog.load(name)
         if now is None or now.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitConflict(f"another client has dropped {name} in the lake", hint="plan again")
+        if now.metadata.format_version != table.metadata.format_version:
+            raise CommitConflict(f"another client has made {name} a table of another format", hint="plan again")
         if _columns(now) != _columns(table):
             raise CommitConflict(f"another client has altered {name} in the lake", hint="plan again")
         live = {each.path: each.deletes for each in self.files(now)}

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from headwater import failpoints
 from headwater.change import Lsn
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake import quarantine
@@ -37,6 +38,7 @@ def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: 
     commit = TableCommit(file_changes(notes), {}, None, (said,), frozenset(touched(notes)))
     lake.healed = False
     lake.land_quarantine(commit)
+    failpoints.hit("iceberg.quarantined")
     return True
 
 

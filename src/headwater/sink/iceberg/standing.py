@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import TableError
+from headwater.iceberg.partitions import not_computable
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 
@@ -18,18 +19,23 @@ __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
     "POSITION",
+    "SINCE",
     "IcebergStanding",
+    "Stretch",
+    "delivered",
     "own_position",
     "ownership",
     "remembered",
     "snapshot_at",
     "standing_of",
+    "stretches",
     "summary",
 ]
 
 SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
-COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"  # too, of a delivery
+SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
+COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
 NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
@@ -55,8 +61,23 @@ class IcebergStanding:
                 hint="drop the table in the lake: `headwater run --recopy` copies it again",
             )
 
+        if (name := not_computable(self.table.spec(), self.table.schema())) is not None:
+            raise TableError(
+                f"another client has partitioned {self.name} by {name!r}, which Headwater does not write",
+                hint=f"run `ALTER TABLE {self.name} DROP PARTITION FIELD {name}` with that client",
+            )
+
     def same_key(self, relation: Relation) -> bool:
         return self.mirrored.same_key(relation)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A snapshot of a table, and the first and the last position at which it is known to show the source exactly."""
+
+    snapshot_id: int
+    first: Lsn
+    last: Lsn
 
 
 def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str]:
@@ -64,10 +85,15 @@ def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str
     return {SOURCE: source, OID: str(oid), COLUMNS: str(mirrored)}
 
 
-def summary(source: str, position: Lsn, counts: Counts, newest: NewestCommit | None = None) -> dict[str, str]:
+def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
     """What the summary of a snapshot of ours says."""
+    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
+
+
+def delivered(since: Lsn, newest: NewestCommit | None) -> dict[str, str]:
+    """What it says in addition about a delivery."""
     commit = {COMMIT_LSN: str(newest.lsn), COMMIT_TS: newest.ts.isoformat()} if newest else {}
-    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts)), **commit}
+    return {SINCE: str(since), **commit}
 
 
 def remembered(summary: Mapping[str, str], table: Table) -> dict[str, str]:
@@ -97,17 +123,32 @@ def own_position(table: Table, source: str) -> Lsn:
     return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
-def snapshot_at(table: Table, source: str, at: Lsn) -> tuple[Snapshot, Lsn] | None:
+def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
     """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
     found: Snapshot | None = None
     for snapshot in _ancestry(table):
         found = found or snapshot
         if _is_ours(snapshot, source):
-            position = _position(snapshot)
-            if position <= at:
-                return found, position
+            if _position(snapshot) <= at:
+                return found
             found = None
     return None
+
+
+def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
+    """The table's snapshots, the newest first; what other clients did after one of ours counts with it."""
+    found: list[Stretch] = []
+    newest, last = None, standing.position
+    for snapshot in _ancestry(standing.table):
+        newest = newest or snapshot
+        if _is_ours(snapshot, source):
+            first = _position(snapshot)
+            found.append(Stretch(newest.snapshot_id, first, max(first, last)))
+            newest, last = None, _since(snapshot)
+    if not found and newest is not None and (own := own_position(standing.table, source)) > Lsn(0):
+        current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
+        return [Stretch(current, own, max(own, last))] if current is not None else []
+    return found
 
 
 def _newest(table: Table, source: str) -> Mapping[str, str] | None:
@@ -137,6 +178,12 @@ def _ancestry(table: Table) -> Iterator[Snapshot]:
 def _is_ours(snapshot: Snapshot, source: str) -> bool:
     said = snapshot.summary.additional_properties if snapshot.summary else {}
     return said.get(SOURCE) == source and POSITION in said
+
+
+def _since(snapshot: Snapshot) -> Lsn:
+    """Where the table was before; 0/0 for a copy, which does not depend on that."""
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return Lsn.parse(said.get(SINCE, "0/0"))
 
 
 def _position(snapshot: Snapshot) -> Lsn:

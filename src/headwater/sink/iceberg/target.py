@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from headwater.files import S3, filesystem, inside
-from headwater.iceberg.model import LiveFile
+from headwater.iceberg.model import LiveFile, Partition
+from headwater.iceberg.partitions import partition_at, partition_values, sources_of
 from headwater.iceberg.types import plain_type
 from headwater.iceberg.writing import DataFolder, deleted_positions, write_data_file, write_delete_file
 from headwater.lake import parquet
 from headwater.lake.parquet import StoredColumn
+from headwater.lake.partitioning import divided, parts
 from headwater.lake.recent import Recent
-from headwater.lake.target import Destination, Taken
+from headwater.lake.target import Destination, PartitionSet, Taken
 from headwater.sink.iceberg.reports import TakenOut, Wrote
 
 __all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
+DIVIDED_BYTES = 128 << 20  # of rows that are held before they are divided into partitions, however many these are
+MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
 SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 DELETE_FILES = 8  # of one data file; at the next delete they become one
@@ -47,17 +54,19 @@ class IcebergPlace:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A table of the lake to write to: where its files go, its columns, and the field ids of its key."""
+    """A table of the lake to write to: where its files go, its columns, its key's field ids, how it is partitioned."""
 
     location: str
     schema: Schema
     key: tuple[int, ...]
-    spec_id: int = 0
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
 
-def landing(location: str, schema: Schema, key: Sequence[str] = (), spec_id: int = 0) -> Landing:
+def landing(
+    location: str, schema: Schema, key: Sequence[str] = (), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+) -> Landing:
     by_name = {field.name: field.field_id for field in schema.fields}
-    return Landing(location, schema, tuple(by_name[name] for name in key if name in by_name), spec_id)
+    return Landing(location, schema, tuple(by_name[name] for name in key if name in by_name), spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +115,29 @@ class IcebergTarget:
             report = TakenOut(file.path, len(at), write_delete_file(where, file, at))
         return Taken(pa.array(alive), pa.nulls(len(at), pa.int64()), pickle.dumps(report))
 
+    def partitioned_by(self, oid: int) -> Collection[str]:
+        landing = self.landings[oid]
+        ids = sources_of(landing.spec)
+        return {field.name for field in landing.schema.fields if field.field_id in ids}
+
+    def partitions(self, oid: int, columns: Mapping[str, pa.Array]) -> PartitionSet | None:
+        spec, schema = self.landings[oid].spec, self.landings[oid].schema
+        values = partition_values(spec, schema, columns)
+        different = divided(list(values.values()))
+        if len(different) > MOST_PARTITIONS:
+            return None
+        found = (partition_at(spec, schema, values, int(rows[0])) for rows in different)
+        return PartitionSet(tuple(values), frozenset(found))
+
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        landing, done = self.landing(to), []
+        landing, done = self.landing(to), list[Wrote]()
         where = self._folder(landing.location)
         try:
-            for replacing, load in _file_loads(rows):
+            for replacing, load in _file_loads(rows, partitioned=bool(landing.spec.fields)):
                 table = _completed(load, landing.schema.fields)
-                done.append(Wrote(write_data_file(where, table, landing.schema, landing.spec_id), replacing))
+                for partition, at, part in _divided(table, landing):
+                    file = write_data_file(where, part, landing.schema, landing.spec.spec_id, partition)
+                    done.append(Wrote(file, int(np.count_nonzero(replacing[at]))))
         except Exception:  # no report will name those before it
             for each in done:
                 where.files.delete_file(inside(each.file.path))
@@ -144,6 +169,19 @@ def _stored(opened: pq.ParquetFile, fields: Sequence[NestedField]) -> list[Store
     return [StoredColumn(each.name, plain_type(each.field_type), by_id.get(each.field_id)) for each in fields]
 
 
+def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[Partition, Any, pa.Table]]:
+    """The rows by partition, with their numbers; all of them, if the table is not partitioned."""
+    spec, schema = landing.spec, landing.schema
+    if not spec.fields:
+        yield (), slice(None), rows
+        return
+    ids = sources_of(spec)
+    columns = {each.name: rows[each.name].combine_chunks() for each in schema.fields if each.field_id in ids}
+    values = partition_values(spec, schema, columns)
+    for at, part in parts(rows, list(values.values()), FILE_ROWS):
+        yield partition_at(spec, schema, values, int(at[0])), at, part
+
+
 def _completed(table: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
     """The table with nulls in columns that another client has added to the lake's table."""
     for field in fields:
@@ -152,15 +190,24 @@ def _completed(table: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
     return table
 
 
-def _file_loads(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[int, pa.Table]]:
-    """Gather rows into loads of a file's size, each with the number of its rows that replace older ones."""
-    held: list[pa.Table] = []
-    replacing = 0
+def _file_loads(
+    rows: Iterable[tuple[pa.Table, pa.Array | None]], *, partitioned: bool
+) -> Iterator[tuple[npt.NDArray[np.bool_], pa.Table]]:
+    """Gather rows into loads of a file's size, each with which of its rows replace older ones.
+
+    A load that is going to be divided into partitions has as many rows as memory allows.
+    """
+    most_rows, most_bytes = (sys.maxsize, DIVIDED_BYTES) if partitioned else (FILE_ROWS, FILE_BYTES)
+    held: list[tuple[pa.Table, bool]] = []
     for table, row_ids in rows:
-        held.append(table)
-        replacing += table.num_rows if row_ids is not None else 0
-        if sum(t.num_rows for t in held) >= FILE_ROWS or sum(t.nbytes for t in held) >= FILE_BYTES:
-            yield replacing, pa.concat_tables(held)
-            held, replacing = [], 0
-    if sum(t.num_rows for t in held):
-        yield replacing, pa.concat_tables(held)
+        held.append((table, row_ids is not None))
+        if sum(t.num_rows for t, _ in held) >= most_rows or sum(t.nbytes for t, _ in held) >= most_bytes:
+            yield _load(held)
+            held = []
+    if sum(t.num_rows for t, _ in held):
+        yield _load(held)
+
+
+def _load(held: Sequence[tuple[pa.Table, bool]]) -> tuple[npt.NDArray[np.bool_], pa.Table]:
+    replacing = np.repeat([each for _, each in held], [table.num_rows for table, _ in held])
+    return replacing, pa.concat_tables([table for table, _ in held])

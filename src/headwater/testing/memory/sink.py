@@ -10,7 +10,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Bounds, Keys, Kinds, Landed, TableSnapshot
+from headwater.lake.sink import Keys, Kinds, Landed, MirrorSpec, TableSnapshot, Wanted
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
 from headwater.testing.memory.lake import (
@@ -82,13 +82,12 @@ class MemorySink:
             self.lake.commit(_with_quarantine)
         return _MemoryPlan(self, self.lake.contents)
 
-    def new_mirror(
-        self, relation: Relation, kinds: Kinds, name: TableName, *, history: bool = False, replaces: Iterable[int] = ()
-    ) -> _NewMirror:
-        here = self.standings()
-        columns, mirrored = columns_of(relation, kinds, with_history=history)
-        gone = {oid: here[oid] for oid in (relation.oid, *replaces) if oid in here}
-        return _NewMirror(relation.oid, name, columns, mirrored, gone)
+    def new_mirror(self, spec: MirrorSpec) -> _NewMirror:
+        """Partitions are a matter of files, of which there are none here."""
+        here, oid = self.standings(), spec.relation.oid
+        columns, mirrored = columns_of(spec.relation, spec.kinds, with_history=spec.history)
+        gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
+        return _NewMirror(oid, spec.name, columns, mirrored, gone)
 
     def begin_copy(self, mirrors: Sequence[_NewMirror], names: Mapping[int, TableName]) -> _Copy:
         landings = {each.oid: MemoryLanding(each.columns, ()) for each in mirrors}
@@ -147,7 +146,7 @@ class _Delivery:
     plan: _MemoryPlan
     target: MemoryTarget
 
-    def places(self, wanted: Bounds) -> list[MemoryPlace]:
+    def places(self, wanted: Wanted) -> list[MemoryPlace]:
         here = self.plan.standings
         return [MemoryPlace(oid, file) for oid in wanted for file in here[oid].table.files.values()]
 

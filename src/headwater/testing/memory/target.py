@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.lake.target import Destination, Taken
+from headwater.lake.target import Destination, PartitionSet, Taken
 from headwater.testing.memory.lake import File, MemoryColumn
 
 __all__ = ["DeletedRows", "MemoryLanding", "MemoryPlace", "MemoryTarget", "WrittenRows", "read_report"]
@@ -86,6 +86,12 @@ class MemoryTarget:
         at = wanted[alive]
         report = pickle.dumps(DeletedRows(place.file.id, frozenset(at.tolist())))
         return Taken(pa.array(alive), place.file.row_ids.take(pa.array(at)), report)
+
+    def partitioned_by(self, oid: int) -> Collection[str]:  # noqa: ARG002
+        return ()
+
+    def partitions(self, oid: int, columns: Mapping[str, pa.Array]) -> PartitionSet | None:  # noqa: ARG002
+        return None
 
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         assert to.part == "quarantine" or to.oid in self.landings
