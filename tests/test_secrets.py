@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sqlalchemy import make_url
 
 from headwater.commands.cli import cli
-from headwater.config import Config
+from headwater.config import Config, Iceberg
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.logs import configure
+from headwater.sink.addresses import group_lake
 from headwater.testing.postgres import EmbeddedPostgres
 
 MARKS = ("q7Zx", "x9Kw")  # in every password: no part of it may be printed, not even what a wrong parse leaves of it
@@ -40,6 +42,22 @@ groups: {shop: {tables: [public.orders]}}
 spark: {conf: {spark.hadoop.fs.s3a.secret.key: "${PW}"}}
 server: {token: "${PW}"}
 """
+ICE = """
+source: {source}
+log: ./log
+lakes: {{main: {{iceberg: {lake}}}}}
+groups: {{shop: {{tables: [public.orders]}}}}
+"""
+ICEBERG = (
+    '{type: sql, uri: "postgresql://ice:${PW}@127.0.0.1:1/ice?connect_timeout=1", warehouse: ./ice}',
+    '{type: sql, uri: "postgresql+psycopg://ice:${PW}@127.0.0.1:1/ice?connect_timeout=1", warehouse: ./ice}',
+    '{type: rest, uri: "http://127.0.0.1:1", token: "${PW}"}',
+    '{type: rest, uri: "http://ice:${PW}@127.0.0.1:1", credential: "id:${PW}"}',
+    '{type: rest, uri: "http://127.0.0.1:1", s3.secret-access-key: "${PW}", header.X-Api-Key: "${PW}"}',
+    '{type: hive, uri: "thrift://ice:${PW}@127.0.0.1:1", warehouse: ./ice}',
+    '{type: sql, uri: "mysql://ice:${PW}@127.0.0.1:1/ice", warehouse: ./ice}',
+    '{uri: "odd://ice:${PW}@127.0.0.1:1/ice", warehouse: ./ice, token: "${PW}"}',
+)
 MISTAKES = (  # each in place of a line of the good one, or added to it
     "source: ${URL}",
     "source: mysql://app:${PW}@db/shop",
@@ -52,6 +70,14 @@ MISTAKES = (  # each in place of a line of the good one, or added to it
     'lakes: {main: {ducklake: "${URL}", data_path: ./lake}}',
     'lakes: {main: {ducklake: "mysql://lake:${PW}@db", data_path: ./lake}}',
     'lakes: {main: {ducklake: "${PW}", data_path: ./lake}}',
+    'lakes: {main: {iceberg: {type: "${PW}"}}}',
+    'lakes: {main: {iceberg: {type: sql, uri: "${URL}", warehouse: ./w}}}',
+    'lakes: {main: {iceberg: {type: sql, uri: "mysql://u:${PW}@db/x", warehouse: ./w}}}',
+    'lakes: {main: {iceberg: {type: sql, uri: "sqlite:///lake.sqlite", warehouse: "ftp://${PW}"}}}',
+    'lakes: {main: {iceberg: {type: rest, uri: "http://u:${PW}@db:port"}}}',
+    'lakes: {main: {iceberg: {type: rest, uri: "${URL}"}}}',
+    'lakes: {main: {iceberg: {token: ["${PW}"]}}}',
+    'lakes: {main: {iceberg: "${PW}"}}',
     'groups: {shop: {flush: {interval: "${PW}"}, tables: [public.orders]}}',
     'groups: {shop: {flush: {rows: "${PW}"}, tables: [public.orders]}}',
     'groups: {shop: {tables: ["${PW}"]}}',
@@ -130,6 +156,34 @@ def test_no_lake_that_does_not_answer_makes_a_password_visible(folder: Path, exa
     @settings(max_examples=examples, deadline=None)
     def asked(password: str, command: tuple[str, ...]) -> None:
         assert_silent(said(folder, GOOD, password, *command))
+
+    asked()
+
+
+@given(PASSWORDS, st.sampled_from(ICEBERG))
+@settings(max_examples=200, deadline=None)
+def test_the_password_of_an_iceberg_catalog_arrives_as_it_is(folder: Path, password: str, lake: str) -> None:
+    file = folder / "ice.yaml"
+    file.write_text(ICE.format(source="postgresql://app@127.0.0.1:1/shop", lake=lake))
+    config = Config.load(file, {"PW": password})
+    found = config.lakes["main"]
+    assert isinstance(found, Iceberg)
+    if ":${PW}@" in lake:
+        assert make_url(found.properties["uri"]).password == password
+    assert password in config.secrets() or f"id:{password}" in config.secrets()
+    address = group_lake(config, {}, "shop")
+    assert_silent(f"{config!r} {address!r} {address}")
+
+
+@pytest.mark.parametrize("examples", [16, pytest.param(200, marks=pytest.mark.long)])
+def test_no_iceberg_catalog_makes_a_password_visible(folder: Path, guarded: EmbeddedPostgres, examples: int) -> None:
+    with psycopg.connect(guarded.url(), autocommit=True) as admin:
+        admin.execute("CREATE TABLE IF NOT EXISTS orders (id int PRIMARY KEY)")
+
+    @given(PASSWORDS, st.sampled_from(ICEBERG), st.sampled_from([("check",), ("query", "SELECT 1")]))
+    @settings(max_examples=examples, deadline=None)
+    def asked(password: str, lake: str, command: tuple[str, ...]) -> None:
+        assert_silent(said(folder, ICE.format(source=guarded.url(), lake=lake), password, *command))
 
     asked()
 

@@ -147,27 +147,27 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
-def check_could_write(path: str, s3: S3 | None = None) -> None:
+def check_could_write(path: str, s3: S3 | None = None, what: str = "data_path") -> None:
     """Like `check_writable`, but nothing is created on local disk, and nothing stays in an object store."""
     if not is_local(path):
-        check_writable(path, s3)
+        check_writable(path, s3, what)
         return
     where = os.path.abspath(inside(path))
     while not os.path.lexists(where):
         where = os.path.dirname(where)
     if not os.path.isdir(where):
-        raise _not_writable(path, f"{where!r} is not a folder")
+        raise _not_writable(what, path, f"{where!r} is not a folder")
     if not os.access(where, os.W_OK | os.X_OK):
-        raise _not_writable(path, f"{where!r} may not be written")
+        raise _not_writable(what, path, f"{where!r} may not be written")
 
 
-def _not_writable(path: str, why: object) -> ConfigError:
+def _not_writable(what: str, path: str, why: object) -> ConfigError:
     return ConfigError(
-        f"data_path {path!r} is not writable: {why}", hint="create it, give this user write access, or change it"
+        f"{what} {path!r} is not writable: {why}", hint="create it, give this user write access, or change it"
     )
 
 
-def check_writable(path: str, s3: S3 | None = None) -> None:
+def check_writable(path: str, s3: S3 | None = None, what: str = "data_path") -> None:
     """Write a file below `path` and delete it again."""
     try:
         files = filesystem(path, s3)
@@ -177,5 +177,5 @@ def check_writable(path: str, s3: S3 | None = None) -> None:
         files.delete_file(probe)
     except OSError as error:
         if "NETWORK_CONNECTION" in str(error) or "curlCode" in str(error):
-            raise Unreachable(f"the object store of data_path {path!r} does not answer") from error
-        raise _not_writable(path, error) from error
+            raise Unreachable(f"the object store of {what} {path!r} does not answer") from error
+        raise _not_writable(what, path, error) from error

@@ -406,3 +406,27 @@ def test_a_table_can_be_carried_in_part_and_in_other_types(tmp_path: Path) -> No
 def test_what_contradicts_itself_about_a_table_is_reported(tmp_path: Path, entry: str, reported: str) -> None:
     (problem,) = problems(tmp_path, SMALL.replace("[public.orders]", f"[{{table: public.orders, {entry}}}]"))
     assert reported in problem
+
+
+def test_the_schema_describes_the_properties_of_an_iceberg_catalog() -> None:
+    found = Config.model_json_schema()["$defs"]["Iceberg"]["properties"]["iceberg"]
+    assert found["properties"]["type"]["enum"] == ["sql", "rest", "glue", "hive", "dynamodb", "bigquery"]
+    assert {"uri", "warehouse", "name", "token", "credential", "s3.endpoint"} <= found["properties"].keys()
+    assert found["additionalProperties"] == {"type": ["string", "number", "boolean"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("./data/ice", "{folder}/data/ice"),
+        ("file:///srv/ice", "/srv/ice"),
+        ("s3://bucket/ice", "s3://bucket/ice"),
+        ("/srv/with space", "/srv/with space"),
+    ],
+)
+def test_a_warehouse_is_a_folder_or_in_s3(tmp_path: Path, given: str, kept: str) -> None:
+    lake = f'{{iceberg: {{type: sql, uri: "sqlite:///i.sqlite", warehouse: "{given}"}}}}'
+    config = load(tmp_path, SMALL.replace('{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}', lake))
+    found = config.lakes["main"]
+    assert isinstance(found, Iceberg)
+    assert found.properties["warehouse"] == kept.format(folder=tmp_path)

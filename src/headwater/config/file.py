@@ -47,9 +47,12 @@ class Document:
         return ((_place(where), value) for where, value in _find(self.tree, pattern, ()))
 
     def from_environment(self, where: str) -> set[str]:
-        """What the environment has filled in there."""
+        """What the environment has filled in there, or in a part of it."""
         return {
-            value for place, values in self.filled.items() if f"{where}.".startswith(f"{place}.") for value in values
+            value
+            for place, values in self.filled.items()
+            if f"{where}.".startswith(f"{place}.") or f"{place}.".startswith(f"{where}.")
+            for value in values
         }
 
     def problem(self, where: str, message: str, hint: str = "") -> ConfigError:
@@ -175,7 +178,8 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
         case "value_error":
             return document.problem(where, redact(str(found["ctx"]["error"]), document.from_environment(where)))
         case "model_type" | "dict_type" | "model_attributes_type":
-            return document.problem(where, f"expected a mapping, found {shown(found['input'])}")
+            value = "***" if document.filled.get(where) else shown(found["input"])
+            return document.problem(where, f"expected a mapping, found {value}")
         case _:
             message = found["msg"][:1].lower() + found["msg"][1:].replace("valid tuple", "list")
             secret = SECRET_NAME.search(name) or document.from_environment(where)

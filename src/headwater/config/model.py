@@ -39,6 +39,7 @@ from headwater.config.values import (
     PostgresUrl,
     SourceTable,
     Text,
+    iceberg_secrets,
     url_secrets,
 )
 from headwater.errors import ConfigError
@@ -257,9 +258,8 @@ class Config(_Model):
         icebergs = [lake.properties for lake in self.lakes.values() if isinstance(lake, Iceberg)]
         for properties in (self.spark.conf, *icebergs):
             yield from (value for name, value in properties.items() if SECRET_NAME.search(name))
-        for uri in (properties.get("uri", "") for properties in icebergs):
-            if uri.startswith("postgres"):
-                yield from url_secrets(uri)
+        for properties in icebergs:
+            yield from iceberg_secrets(properties.get("uri", ""))
 
 
 def unsupported(config: Config) -> list[ConfigError]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -42,6 +42,7 @@ __all__ = [
     "SourceTable",
     "Text",
     "duration",
+    "iceberg_secrets",
     "postgres_url",
     "url_secrets",
     "without_schema",
@@ -49,6 +50,8 @@ __all__ = [
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
+_CATALOGS = ("sql", "rest", "glue", "hive", "dynamodb", "bigquery")
+_STORES = ("s3", "s3a", "s3n")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
@@ -123,16 +126,59 @@ def _place(text: str, info: ValidationInfo) -> str:
 
 def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]:
     plain = {name: _text(value) for name, value in properties.items()}
-    if plain.get("uri", "").startswith("sqlite:///"):
-        plain["uri"] = f"sqlite:///{_folder(info) / plain['uri'].removeprefix('sqlite:///')}"
-    if "warehouse" in plain and "://" not in plain["warehouse"] and not _is_rest(plain):
-        plain["warehouse"] = str(_folder(info) / plain["warehouse"])
+    if "type" in plain and plain["type"].lower() not in _CATALOGS:
+        raise ValueError(f"unknown catalog type {shown(plain['type'])} (one of {', '.join(_CATALOGS)})")
+    if uri := plain.get("uri"):
+        plain["uri"] = _iceberg_uri(uri, info)
+    if plain.get("type") == "sql" and not plain.get("warehouse"):
+        raise ValueError(
+            "a SQL catalog needs a `warehouse`, where its tables' files are (a folder or s3://bucket/prefix)"
+        )
+    if "warehouse" in plain and not _is_rest(plain):
+        plain["warehouse"] = _warehouse(plain["warehouse"], info)
     return plain
 
 
 def _is_rest(properties: Mapping[str, str]) -> bool:
     """A REST catalog has its own name for a warehouse, which need not be a path."""
-    return properties.get("type") == "rest" or properties.get("uri", "").startswith(("http://", "https://"))
+    kind, uri = properties.get("type", "").lower(), properties.get("uri", "")
+    return kind == "rest" or uri.startswith(("http://", "https://"))
+
+
+def _iceberg_uri(uri: str, info: ValidationInfo) -> str:
+    if uri.startswith("sqlite:///"):
+        path = str(_folder(info) / Path(_named(uri, uri.removeprefix("sqlite:///"))).expanduser())
+        if "?" in path:  # which begins the parameters of SQLAlchemy's URLs, and cannot be encoded there
+            raise ValueError(f"a catalog's file cannot have '?' in its path: {shown(path)}")
+        return f"sqlite:///{path}"
+    if uri.startswith("postgres"):
+        postgres_url(_libpq(uri))
+    elif uri.startswith("http") and (re.search(r"[\s\x00-\x1f\x7f#]", uri) or _malformed(uri)):
+        raise ValueError("uri is not a URL (in a user or password, percent-encode all but letters and digits)")
+    return uri
+
+
+def _libpq(uri: str) -> str:
+    """The URL without the name of SQLAlchemy's driver."""
+    return re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", uri)
+
+
+def _malformed(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+        return parts.port == 0 or "@" in f"{parts.path}{parts.query}"
+    except ValueError:
+        return True
+
+
+def _warehouse(text: str, info: ValidationInfo) -> str:
+    """A folder made absolute, or a place in S3 as it is."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme == "file":
+        return _named(text, rest.removeprefix("localhost"))
+    if separator and scheme not in _STORES:
+        raise ValueError(f"neither a folder nor an s3:// place: {shown(text)} (write ./folder or s3://bucket/prefix)")
+    return text if separator else str(_folder(info) / Path(_named(text, text)).expanduser())
 
 
 def _text(value: object) -> str:
@@ -207,7 +253,37 @@ def url_secrets(url: str) -> set[str]:
     return (user | passwords) - {""}
 
 
+def iceberg_secrets(uri: str) -> set[str]:
+    """The passwords in a catalog's URL."""
+    if uri.startswith("postgres"):
+        return url_secrets(_libpq(uri))
+    password = urlsplit(uri).password or ""
+    return {password, unquote(password)} - {""}
+
+
 _String = WithJsonSchema({"type": "string"})
+_SCALAR = {"type": ["string", "number", "boolean"]}
+_ICEBERG_SCHEMA = {
+    "type": "object",
+    "description": "Properties of an Iceberg catalog, as PyIceberg names them; it ignores those that it does not know",
+    "properties": {
+        "type": {"enum": list(_CATALOGS), "description": "The kind of catalog; without it, `uri` says"},
+        "uri": {
+            "type": "string",
+            "examples": ["sqlite:///data/ice.sqlite", "postgresql://lake@db/ice", "https://host"],
+        },
+        "warehouse": {
+            "type": "string",
+            "description": "Where the tables' files are, or the name that a REST catalog has for it",
+            "examples": ["./data/ice", "s3://bucket/prefix"],
+        },
+        "name": {"type": "string", "default": "default", "description": "Under which a SQL catalog keeps its tables"},
+        **dict.fromkeys(("token", "credential", "scope", "oauth2-server-uri"), _SCALAR),
+        **{f"s3.{name}": _SCALAR for name in ("access-key-id", "secret-access-key", "session-token", "region")},
+        "s3.endpoint": {"type": "string", "examples": ["http://localhost:9000"]},
+    },
+    "additionalProperties": _SCALAR,
+}
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")]
 GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]  # it is part of the slot's name
 Duration = Annotated[
@@ -226,4 +302,4 @@ PartitionTexts = Annotated[tuple[Text, ...], AfterValidator(_partitions)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_bool)]
 PostgresUrl = Annotated[str, AfterValidator(postgres_url)]
 CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
-IcebergProperties = Annotated[dict[str, Any], AfterValidator(_iceberg)]
+IcebergProperties = Annotated[dict[str, Any], AfterValidator(_iceberg), WithJsonSchema(_ICEBERG_SCHEMA)]

@@ -7,19 +7,23 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
+    DynamoDbError,
     ForbiddenError,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     OAuthError,
     RESTError,
     TableAlreadyExistsError,
@@ -31,7 +35,8 @@ from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequirement, TableUpdate
 from requests import RequestException
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import inspect
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
@@ -39,15 +44,49 @@ from headwater.files import S3
 from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
-__all__ = ["IcebergCatalog", "open_catalog", "shown", "sqlite_file"]
+__all__ = ["IcebergCatalog", "open_catalog", "s3_of", "shown", "sqlite_file"]
 
 _S3 = {
-    "key": "s3.access-key-id",
-    "secret": "s3.secret-access-key",
-    "token": "s3.session-token",
-    "region": "s3.region",
-    "endpoint": "s3.endpoint",
+    "key": ("s3.access-key-id", "client.access-key-id"),
+    "secret": ("s3.secret-access-key", "client.secret-access-key"),
+    "token": ("s3.session-token", "client.session-token"),
+    "region": ("s3.region", "client.region"),
+    "endpoint": ("s3.endpoint",),
 }
+
+
+_CREDENTIALS = "check the credentials in the lake's properties, or in the environment"
+_DENIED = re.compile(
+    r"NoCredentials|PartialCredentials|NoRegion|AccessDenied|ACCESS_DENIED|UnrecognizedClient|InvalidClientToken|ExpiredToken"
+    r"|InvalidAccessKeyId|SignatureDoesNotMatch|password authentication failed|no password supplied|access denied"
+)
+
+
+def _installed(module: str, *names: str) -> tuple[type[Exception], ...]:
+    """The errors of a driver that comes with a catalog of some types only."""
+    try:
+        found = import_module(module)
+    except ImportError:
+        return ()
+    return tuple(getattr(found, name) for name in names)
+
+
+_DRIVERS: tuple[type[Exception], ...] = (
+    SQLAlchemyError,
+    RequestException,
+    RESTError,
+    DynamoDbError,
+    sqlite3.Error,
+    OSError,
+    *_installed("botocore.exceptions", "BotoCoreError", "ClientError"),
+    *_installed("thrift.Thrift", "TException"),
+)
+
+
+def s3_of(properties: Mapping[str, str]) -> S3 | None:
+    """How to reach the files in S3, if the properties say so."""
+    found = {name: next(filter(None, map(properties.get, keys)), None) for name, keys in _S3.items()}
+    return S3(**{name: each for name, each in found.items() if each}) if found["key"] or found["endpoint"] else None
 
 
 def sqlite_file(properties: Mapping[str, str]) -> Path | None:
@@ -72,9 +111,12 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
     with _translated(where, secrets):
         try:
             return IcebergCatalog(load_catalog(name, **given), where, secrets)
-        except ValueError as error:
+        except NotInstalledError as error:
+            said, _, install = str(error).partition(": ")
+            raise ConfigError(f"cannot open {where}: {said}", hint=f"install it beside Headwater: {install}") from error
+        except (ValueError, ArgumentError, ImportError) as error:
             hint = "see PyIceberg's catalog properties: `type` is sql, rest, glue, hive, dynamodb or bigquery"
-            raise ConfigError(f"cannot open {where}: {redact(str(error), secrets)}", hint=hint) from error
+            raise ConfigError(f"cannot open {where}: {redact(str(error), secrets)}", hint=hint) from None
 
 
 class IcebergCatalog:
@@ -91,8 +133,14 @@ class IcebergCatalog:
     @property
     def s3(self) -> S3 | None:
         """How to reach the files in S3, if the properties say so; else the AWS_* variables do."""
-        found = {name: self._catalog.properties.get(key) for name, key in _S3.items()}
-        return S3(**{name: each for name, each in found.items() if each}) if found["key"] or found["endpoint"] else None
+        return s3_of(self._catalog.properties)
+
+    def is_new(self) -> bool:
+        """Whether it is a database that has no catalog's tables yet."""
+        if not isinstance(self._catalog, SqlCatalog):
+            return False
+        with _translated(self._where, self._secrets):
+            return not inspect(self._catalog.engine).has_table(IcebergTables.__tablename__)
 
     def namespace_properties(self, schema: str) -> Mapping[str, str] | None:
         """None if there is no such namespace."""
@@ -125,6 +173,14 @@ class IcebergCatalog:
                 return self._catalog.load_table(_identifier(name))
             except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):
                 return None
+
+    def lists(self, name: TableName) -> bool:
+        """Whether the catalog knows the table, be its metadata there or not."""
+        with _translated(self._where, self._secrets):
+            try:
+                return any(each[-1] == name.name for each in self._catalog.list_tables((name.schema,)))
+            except NoSuchNamespaceError:
+                return False
 
     def stage(
         self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
@@ -222,11 +278,18 @@ def _taken(name: TableName) -> TableError:
 
 def shown(properties: Mapping[str, str]) -> str:
     """The catalog as messages name it: no user, no password, no parameter."""
-    kind, uri = properties.get("type", "iceberg"), properties.get("uri", "")
-    parts = urlsplit(uri)
-    host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-    where = f"{parts.scheme}://{host}{parts.path}" if uri else properties.get("warehouse", "")
+    kind, uri = properties.get("type", "catalog"), properties.get("uri", "")
+    where = _without_user(uri) if uri else properties.get("warehouse", "")
     return f"iceberg {kind} {where}".strip()
+
+
+def _without_user(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    except ValueError:  # any part of it may be a password
+        return ""
+    return f"{parts.scheme}://{host}{parts.path}" if "@" not in parts.path else f"{parts.scheme}://..."
 
 
 @contextmanager
@@ -235,15 +298,18 @@ def _translated(where: str, secrets: frozenset[str], *, committing: bool = False
     try:
         yield
     except CommitFailedException as error:
-        raise CommitConflict(f"another client changed a table of {where}: {error}", hint="plan again") from error
+        said = redact(str(error), secrets)
+        raise CommitConflict(f"another client changed a table of {where}: {said}", hint="plan again") from None
     except CommitStateUnknownException as error:
-        raise CommitUnknown(f"whether the commit to {where} landed is unknown: {error}") from error
+        said = redact(str(error), secrets)
+        raise CommitUnknown(f"whether the commit to {where} landed is unknown: {said}") from None
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
         said = redact(str(error), secrets)
-        hint = "check the credentials in the lake's properties, or in the environment"
-        raise ConfigError(f"{where} refuses us: {said}", hint=hint) from None
-    except (SQLAlchemyError, RequestException, RESTError, sqlite3.Error, OSError) as error:
+        raise ConfigError(f"{where} refuses us: {said}", hint=_CREDENTIALS) from None
+    except _DRIVERS as error:
         said = redact(str(getattr(error, "orig", None) or error), secrets)
+        if not committing and _DENIED.search(f"{type(error).__name__} {said}"):
+            raise ConfigError(f"{where} refuses us: {said}", hint=_CREDENTIALS) from None
         if committing:
             raise CommitUnknown(f"whether the commit to {where} landed is unknown: {said}") from None
         raise Unreachable(f"{where} does not answer: {said}") from None

@@ -39,7 +39,8 @@ def _address(lake: DuckLake | Iceberg, env: Mapping[str, str], secrets: frozense
     if isinstance(lake, Iceberg):
         from headwater.sink.iceberg.address import IcebergAddress  # PyIceberg takes a second to load
 
-        return IcebergAddress(_with_keys(lake.properties, env), secrets)
+        keys = {env.get("AWS_SECRET_ACCESS_KEY", ""), env.get("AWS_SESSION_TOKEN", "")} - {""}
+        return IcebergAddress(_with_keys(lake.properties, env), secrets | keys)
     s3 = None if is_local(lake.data_path) else S3.from_environment(env)
     return DuckLakeAddress(lake.catalog, lake.data_path, s3)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from headwater.errors import Unreachable
 from headwater.files import check_could_write
-from headwater.iceberg.catalog import open_catalog, shown, sqlite_file
+from headwater.iceberg.catalog import IcebergCatalog, open_catalog, s3_of, shown, sqlite_file
 from headwater.iceberg.partitions import SUPPORT
 from headwater.lake.partitioning import PartitionSupport
 from headwater.sink.iceberg.querying import QueriedIceberg
@@ -30,8 +30,9 @@ class IcebergAddress:
         return SUPPORT
 
     def check_could_open(self) -> None:
-        for folder in self.folders().values():
-            check_could_write(folder)
+        s3 = s3_of(self.properties)
+        for what, folder in self.folders().items():
+            check_could_write(folder, s3, what="the folder of the catalog" if what == "catalog of" else "warehouse")
         file = sqlite_file(self.properties)
         if file is None or file.exists():
             open_catalog(self.properties, self.secrets, create=False).close()
@@ -47,16 +48,22 @@ class IcebergAddress:
     def find(self, source: str) -> IcebergSink | None:
         if (file := sqlite_file(self.properties)) is not None and not file.exists():
             return None
-        catalog = open_catalog(self.properties, self.secrets, create=False)
-        try:
-            catalog.namespace_properties("main")
-        except Unreachable:
-            if file is None:
-                raise
-            return None  # a file without a catalog's tables
+        with _closed_on_error(open_catalog(self.properties, self.secrets, create=False)) as catalog:
+            if catalog.is_new():
+                catalog.close()
+                return None
         return IcebergSink(catalog, source)
 
     def open(self, source: str) -> IcebergSink:
-        sink = IcebergSink(open_catalog(self.properties, self.secrets, create=True), source)
-        sink.prepare()
+        with _closed_on_error(open_catalog(self.properties, self.secrets, create=True)) as catalog:
+            sink = IcebergSink(catalog, source)
+            sink.prepare()
         return sink
+
+
+@contextmanager
+def _closed_on_error(catalog: IcebergCatalog) -> Iterator[IcebergCatalog]:
+    with ExitStack() as held:
+        held.callback(catalog.close)
+        yield catalog
+        held.pop_all()

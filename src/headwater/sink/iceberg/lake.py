@@ -87,11 +87,23 @@ class IcebergLake:
         """Make what every lake of ours has: an id, and the quarantine."""
         if not self.id():
             self.catalog.make_namespace(quarantine.NAME.schema, {LAKE_ID: str(uuid.uuid4())})
-        self.quarantine()
+        if not self.quarantine_is_lost():
+            self.quarantine()
+
+    def quarantine_is_lost(self) -> bool:
+        """Whether the catalog knows the quarantine, and its metadata is gone: the groups' ledgers are in it."""
+        if self._quarantine is not None or self.catalog.load(quarantine.NAME) is not None:
+            return False
+        return self.catalog.lists(quarantine.NAME)
 
     def quarantine(self) -> Table:
         """The quarantine's table; created anew if another client dropped it."""
         if self._quarantine is None:
+            if self.quarantine_is_lost():
+                raise OperatorMustAct(
+                    f"the metadata of {str(quarantine.NAME)!r} is gone from the lake",
+                    hint="restore the warehouse; or give it up: `headwater run --recopy` copies all tables again",
+                )
             found = self.catalog.load(quarantine.NAME) or self._new_quarantine()
             if [each.name for each in found.schema().fields] != list(quarantine.FIELDS):
                 raise OperatorMustAct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from pyarrow import fs
@@ -19,6 +20,8 @@ __all__ = ["drop_quarantine", "lost"]
 
 def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
     """The mirrors, and the quarantine, that have lost a file, and its path."""
+    if lake.quarantine_is_lost():
+        return {quarantine.NAME: f"the metadata of {quarantine.NAME}"}
     tables = {each.name: each.table for each in lake.standings().values()} | {quarantine.NAME: lake.quarantine()}
     found = {name: next(_missing(lake, table, every_file), None) for name, table in tables.items()}
     return {name: path for name, path in found.items() if path is not None}
@@ -26,11 +29,12 @@ def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
 
 def drop_quarantine(lake: IcebergLake) -> None:
     """Empty the quarantine. Its table stays: the groups' ledgers are in it, unless it cannot be read at all."""
-    try:
-        lake.land_quarantine(TableCommit(FileChanges(), {}, emptied=True))
-    except FileNotFoundError:
-        lake.catalog.drop(quarantine.NAME)
-        lake.forget()
+    if not lake.quarantine_is_lost():
+        with suppress(FileNotFoundError):
+            lake.land_quarantine(TableCommit(FileChanges(), {}, emptied=True))
+            return
+    lake.catalog.drop(quarantine.NAME)
+    lake.forget()
 
 
 def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
