@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.change import Lsn, TableName
-from headwater.files import filesystem
-from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
 from headwater.lake.sink import MirrorSpec, TableSnapshot
+from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
+from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
@@ -104,32 +104,10 @@ class IcebergSink:
         rename_mirrors(self._lake, names)
 
     def collect(self) -> int:
-        lake, count = self._lake, 0
-        lake.forget()  # what has landed meanwhile must not be deleted
-        open_ = lake.attempts.open()
-        for location in {location for locations in open_.values() for location in locations}:
-            files = filesystem(location, lake.s3)
-            known = self._known(location)
-            for path in files_of(location, open_.keys(), lake.s3):
-                if path.rsplit("/", 1)[-1] not in known:
-                    files.delete_file(path)
-                    count += 1
-        for attempt in open_:
-            lake.attempts.end(attempt)
-        return count
+        return collected(self._lake, self._lake.attempts)
+
+    def maintenance(self) -> IcebergMaintenance:
+        return IcebergMaintenance(self._lake)
 
     def close(self) -> None:
         self._catalog.close()
-
-    def _known(self, location: str) -> set[str]:
-        """The names of all files that a snapshot of the table at this location has."""
-        lake = self._lake
-        tables = [*(each.table for each in lake.standings().values()), lake.quarantine()]
-        return {
-            entry.data_file.file_path.rsplit("/", 1)[-1]
-            for table in tables
-            if table.metadata.location == location
-            for snapshot in table.metadata.snapshots
-            for manifest in snapshot.manifests(table.io)
-            for entry in lake.manifests.entries(manifest, table.io)
-        }
