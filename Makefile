@@ -38,8 +38,11 @@ check: setup ## static checks: format, lint, types, import contracts
 test: check ## static checks, then the tests: make test ARGS="-k config"
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
-prove: setup ## the tests that take long, by themselves
+prove: setup ## the tests that take long, and all that may run on Iceberg on it
 	@$(BIN)/python -m pytest -m long $(ARGS)
+	@echo 'the same promises on Iceberg'
+	@HEADWATER_LAKE=iceberg $(BIN)/python -m pytest tests/flow tests/verify tests/proof/test_killed_anywhere.py tests/proof/test_carried_property.py \
+		tests/proof/test_replaced_property.py tests/proof/test_fold_property.py tests/proof/test_money.py $(ARGS)
 
 servers: setup ## the tests that depend on PostgreSQL's version, on every version this machine has
 	@set -e; for version in $$($(BIN)/python -c 'from headwater.testing.postgres import installed; print(*sorted(installed()))'); do \

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import load_catalog
@@ -41,20 +41,20 @@ class Upsert:
         self._catalog.create_namespace("public")
         self._table = self._catalog.create_table(("public", table), rows.schema)
         self._table.append(rows)
-        self._ids = rows["id"].to_pylist()
+        self._ids = rows["id"].to_numpy()
 
     def upsert(self, count: int) -> float:
         """Seconds for so many random rows."""
-        wanted = pa.array(random.sample(self._ids, min(count, len(self._ids))), pa.int64())
+        wanted = np.random.default_rng().choice(self._ids, min(count, len(self._ids)), replace=False)
         rows = self._table.scan().to_arrow()
-        rows = rows.filter(pc.is_in(rows["id"], wanted))
+        rows = rows.filter(pc.is_in(rows["id"], pa.array(wanted)))
         at = rows.schema.get_field_index("amount")
         amounts = pc.add(rows["amount"], 1).cast(rows.schema.field("amount").type)
         changed = rows.set_column(at, rows.schema.field("amount"), amounts)
         begun = time.perf_counter()
         done = self._table.upsert(changed, join_cols=["id"])
         seconds = time.perf_counter() - begun
-        assert done.rows_updated == changed.num_rows
+        assert done.rows_updated == changed.num_rows == len(wanted)
         return seconds
 
     def close(self) -> None:

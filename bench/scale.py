@@ -17,7 +17,7 @@ class Scale:
     tables: int
     small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
     transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
-    upserted: int  # rows of the table that PyIceberg's upsert can update in bearable time
+    upserted: int  # rows of the table that PyIceberg's upsert updates too, by rewriting it: its time grows with them
     commits: int  # to one table, one after the other
     seed: int = 100_000
 
@@ -29,7 +29,7 @@ FULL = Scale(
     tables=200,
     small=1_000_000,
     transaction=50_000,
-    upserted=100_000,
+    upserted=10_000_000,
     commits=500,
 )
 QUICK = Scale(

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 VERSION = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # of almost all tests; `make servers` tries each there is
-LAKES = {"ducklake": Mirror, "iceberg": IcebergMirror}
+LAKE = {"ducklake": Mirror, "iceberg": IcebergMirror}[os.environ.get("HEADWATER_LAKE", "ducklake")]
 VERSIONS = [VERSION] if "HEADWATER_POSTGRES" in os.environ else sorted(installed())  # of those that try every one
 
 FAST = {
@@ -116,9 +116,11 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def mirror(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
+def mirror(request: pytest.FixtureRequest, database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
     """A database, a lake (a DuckLake on SQLite, unless HEADWATER_LAKE says iceberg), and what lies between them."""
-    with closing(LAKES[os.environ.get("HEADWATER_LAKE", "ducklake")](database, spark, tmp_path)) as made:
+    if LAKE is not Mirror and request.node.get_closest_marker("ducklake_only"):
+        pytest.skip("it is about something that only DuckLake has")
+    with closing(LAKE(database, spark, tmp_path)) as made:
         yield made
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from headwater import flow
@@ -31,6 +34,8 @@ from headwater.postgres.connect import connect as connect_source
 from headwater.sink.addresses import group_lake
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.ducklake.standing import DuckLakeStanding
+from headwater.sink.iceberg.reader import ReadTable, scan
+from headwater.sink.iceberg.standing import POSITION
 from headwater.source import triggers as ddl
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
@@ -49,10 +54,13 @@ spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredS
 """  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
 
 LOOK_EVERY = 0.5  # seconds
+_CHANGED = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) lake\.((?P<schema>\w+)\.)?(?P<name>\w+)")
 
 
 class Mirror:
     """`start` copies and begins to capture; `sync` delivers everything committed so far."""
+
+    kind = "ducklake"
 
     def __init__(
         self, url: str, spark: SparkSession, folder: Path, catalog: str = "sqlite:///lake.sqlite", data: str = "./lake"
@@ -207,6 +215,25 @@ class Mirror:
         """The Parquet files in the lake's folder."""
         return {str(path) for path in (self.folder / "lake").rglob("*.parquet")}
 
+    @property
+    def catalog_file(self) -> Path:
+        """The SQLite file that has the lake's catalog."""
+        return self.folder / "lake.sqlite"
+
+    def drop_in_lake(self, table: str) -> None:
+        """Another client drops a mirror."""
+        self.ask(f"DROP TABLE lake.public.{table}")
+
+    def snapshots(self, table: str) -> list[int]:  # noqa: ARG002
+        """The lake's numbers for the snapshots of a table, oldest first; all tables of a DuckLake have the same."""
+        return [
+            each for (each,) in self.ask("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id > 0 ORDER BY 1")
+        ]
+
+    def at(self, table: str, snapshot: int) -> str:
+        """A mirror as it was in a snapshot, for `ask`."""
+        return f"lake.public.{table} AT (VERSION => {snapshot})"
+
     def known_files(self) -> set[str]:
         """The files that the lake's catalog knows, if only to delete them."""
         meta = "__ducklake_metadata_lake.ducklake_"
@@ -247,6 +274,8 @@ class Mirror:
 class IcebergMirror(Mirror):
     """The same into an Iceberg lake."""
 
+    kind = "iceberg"
+
     @property
     def entry(self) -> str:
         return '{iceberg: {type: sql, uri: "sqlite:///ice.sqlite", warehouse: ./lake}}'
@@ -258,6 +287,73 @@ class IcebergMirror(Mirror):
             self._lake.close()
         self._lake = self.attached()
         return self._lake
+
+    @property
+    def catalog_file(self) -> Path:
+        return self.folder / "ice.sqlite"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of the lake's catalog."""
+        return {"type": "sql", "uri": f"sqlite:///{self.catalog_file}", "warehouse": str(self.folder / "lake")}
+
+    @contextmanager
+    def other_client(self) -> Iterator[Catalog]:
+        """The catalog as stock PyIceberg opens it."""
+        with closing(load_catalog("default", **self.properties)) as catalog:
+            yield catalog
+
+    def table(self, name: str) -> Table:
+        """A mirror as stock PyIceberg loads it."""
+        with self.other_client() as catalog:
+            return catalog.load_table(("public", name))
+
+    def drop_in_lake(self, table: str) -> None:
+        with self.other_client() as catalog:
+            catalog.drop_table(("public", table))
+
+    def snapshots(self, table: str) -> list[int]:
+        """A snapshot's number is the position that it shows."""
+        return sorted(lsn for lsn, _ in self._positions(self.table(table)))
+
+    def at(self, table: str, snapshot: int) -> str:
+        found = self.table(table)
+        _, id_ = max(each for each in self._positions(found) if each[0] <= snapshot)
+        return scan(ReadTable(found.metadata_location, id_))
+
+    def _positions(self, table: Table) -> list[tuple[int, int]]:
+        """The positions of a mirror's snapshots, with the ids."""
+        said = {each.snapshot_id: each.summary.additional_properties for each in table.snapshots() if each.summary}
+        return [(Lsn.parse(each[POSITION]).value, id_) for id_, each in said.items() if POSITION in each]
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        if (changed := _CHANGED.match(sql)) is None:
+            return super().ask(sql)
+        self._change_by_hand(sql, (changed["schema"] or quarantine.NAME.schema, changed["name"]))
+        return []
+
+    def _change_by_hand(self, sql: str, name: tuple[str, str]) -> None:
+        """What other clients do: the statement, on a table of DuckDB's own, and PyIceberg overwrites the lake's."""
+        con, place = self.lake, f"lake.{name[0]}.{name[1]}"
+        con.execute(f"CREATE TABLE lake.changed AS FROM {place}; DROP VIEW {place}")
+        con.execute(f"CREATE TABLE {place} AS FROM lake.changed")
+        con.execute(sql)
+        with self.other_client() as catalog:
+            table = catalog.load_table(name)
+            rows = con.execute(f"FROM {place}").to_arrow_table()
+            table.overwrite(rows.cast(table.schema().as_arrow()))
+
+    def known_files(self) -> set[str]:
+        """The files of all snapshots of the catalog's tables."""
+        with self.other_client() as catalog:
+            names = [each for (schema,) in catalog.list_namespaces() for each in catalog.list_tables(schema)]
+            return {
+                entry.data_file.file_path
+                for table in map(catalog.load_table, names)
+                for snapshot in table.snapshots()
+                for manifest in snapshot.manifests(table.io)
+                for entry in manifest.fetch_manifest_entry(table.io)
+            }
 
     def attached(self) -> duckdb.DuckDBPyConnection:
         con = reading.connect()

@@ -28,7 +28,7 @@ from headwater.iceberg.types import field_type
 from headwater.lake import history, quarantine
 from headwater.sink.addresses import lake_addresses
 from headwater.sink.iceberg.columns import promotable as promotable_in_iceberg
-from headwater.sink.iceberg.standing import COMMIT_LSN, COMMIT_TS, POSITION
+from headwater.sink.iceberg.standing import COMMIT_LSN, COMMIT_TS, POSITION, SINCE
 from headwater.state.rows import TableState
 from headwater.status import GroupStatus, PartStatus, Status, TableMoment, TableStatus
 from headwater.supervise import crash
@@ -153,7 +153,7 @@ def test_every_iceberg_catalog_of_the_documentation_is_one_that_the_config_takes
     assert kinds == {"sql", "rest", "glue", "hive"} <= {each.value for each in CatalogType}
 
 
-@pytest.mark.parametrize("name", [POSITION, COMMIT_LSN, COMMIT_TS])
+@pytest.mark.parametrize("name", [POSITION, SINCE, COMMIT_LSN, COMMIT_TS])
 def test_what_the_summary_of_a_snapshot_says_is_explained(name: str) -> None:
     assert f"`{name}`" in DOCS["operations.md"]
 

@@ -26,7 +26,12 @@ FAILPOINTS = {
     "deliver.located": "a Spark task has found the rows to replace",
     "deliver.decoded": "a Spark task has decoded a table's rows, nothing of them is written",
     "deliver.written": "data files are in the lake's folder, not committed",
-    "deliver.before-commit": "inside the catalog transaction, before COMMIT",
+    "deliver.before-commit": "everything is written, and the catalog has not committed it",
+    "iceberg.quarantined": "the quarantine has values of tables that have not landed",
+    "iceberg.landed": "a table has its snapshot, the tables after it do not",
+    "iceberg.unnoted": "all tables that change have landed, the ledger does not have the others yet",
+    "iceberg.renaming": "a table has one of its new names, the tables after it do not",
+    "iceberg.replaced": "a table's new copy has landed, the mirrors that it replaces are still there",
     "deliver.committed": "the lake has the batch, the state does not have it yet",
     "deliver.recorded": "the state has it too",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ __all__ = [
     "S3",
     "absolute",
     "check_could_write",
+    "check_scheme",
     "check_writable",
     "durable",
     "filesystem",
@@ -27,7 +29,8 @@ __all__ = [
     "sync",
 ]
 
-_S3 = "s3://"
+_S3 = ("s3://", "s3a://", "s3n://")  # some catalogs spell it otherwise
+_SCHEME = re.compile(r"^(s3[an]?://|file:(//)?(?=/))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,30 @@ def is_local(path: str) -> bool:
     return not path.startswith(_S3)
 
 
+def check_scheme(path: str) -> None:
+    """ConfigError if it is neither on a disk of this machine nor in S3."""
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme != "file" and not path.startswith(_S3):
+        raise ConfigError(
+            f"cannot reach {path!r}: Headwater writes to local disks and to s3://",
+            hint="choose a folder or an s3:// place for the lake's files",
+        )
+
+
 def absolute(path: str) -> str:
     """The canonical spelling of a data path: absolute, ending in one `/`."""
-    where = os.path.abspath(path) if is_local(path) else path
+    where = os.path.abspath(inside(path)) if is_local(path) else path
     return where.rstrip("/") + "/"
 
 
 def inside(path: str) -> str:
-    """A path as its filesystem wants it: without the `s3://`."""
-    return path.removeprefix(_S3)
+    """A path as its filesystem wants it: without the `s3://` or `file://`."""
+    return _SCHEME.sub("", path)
 
 
 def filesystem(path: str, s3: S3 | None = None) -> fs.FileSystem:
     """The filesystem that holds `path`. Without `s3`, the AWS_* variables of this process apply."""
+    check_scheme(path)
     if is_local(path):
         return fs.LocalFileSystem()
     # Arrow knows AWS_ENDPOINT_URL too, but then looks for http://bucket.endpoint/.
@@ -138,7 +152,7 @@ def check_could_write(path: str, s3: S3 | None = None) -> None:
     if not is_local(path):
         check_writable(path, s3)
         return
-    where = os.path.abspath(path)
+    where = os.path.abspath(inside(path))
     while not os.path.lexists(where):
         where = os.path.dirname(where)
     if not os.path.isdir(where):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 from pyspark.sql import SparkSession
-from tests.mirror import Mirror
+from tests.mirror import IcebergMirror, Mirror
 
 from headwater import flow
 from headwater.change import TableName
+from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.files import filesystem
+from headwater.lake import reading
+from headwater.sink.addresses import group_lake
 from headwater.supervise.opening import mirroring, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
@@ -143,6 +149,69 @@ def test_a_lake_and_a_log_in_s3(bucket: str, database: str, spark: SparkSession,
         assert names(f"{mirror.log}/scratch") == []  # nothing is left behind after a batch
         assert not (tmp_path / "log").exists()
         assert not (tmp_path / "lake").exists()
+
+
+class IcebergElsewhere(Elsewhere, IcebergMirror):
+    """An Iceberg lake whose warehouse is anywhere, and that may be told more properties."""
+
+    more: Mapping[str, str] = {}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {"type": "sql", "uri": self.catalog, "warehouse": self.data, **self.more}
+
+    @property
+    def entry(self) -> str:
+        return f"{{iceberg: {json.dumps(self.properties)}}}"
+
+    def attached(self) -> duckdb.DuckDBPyConnection:
+        con = reading.connect()
+        queried = group_lake(self.config, os.environ, "g").queried()
+        queried.prepare(con)
+        queried.attach(con, "lake")
+        return con
+
+
+@pytest.mark.parametrize("told", ["in the environment", "in the properties"])
+def test_an_iceberg_lake_in_s3(
+    told: str, bucket: str, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = f"{bucket}/{tmp_path.name}/warehouse"
+    with closing(IcebergElsewhere(database, spark, tmp_path, f"sqlite:///{tmp_path}/ice.sqlite", data)) as mirror:
+        if told == "in the properties":
+            names = {"AWS_ACCESS_KEY_ID": "s3.access-key-id", "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key"}
+            names["AWS_ENDPOINT_URL"] = "s3.endpoint"
+            mirror.more = {name: os.environ[variable] for variable, name in names.items()}
+            for variable in names:
+                monkeypatch.delenv(variable)
+                monkeypatch.delitem(spark.sparkContext.environment, variable)
+        drive(mirror)
+        assert not (tmp_path / "lake").exists()
+        done = CliRunner().invoke(
+            cli, ["-c", str(mirror.file), "query", "SELECT count(*) AS c FROM lake.public.orders"]
+        )
+        assert done.exit_code == 0, done.output
+
+
+def test_an_iceberg_lake_in_a_postgresql_catalog(
+    database: str, other_database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with closing(IcebergElsewhere(database, spark, tmp_path, other_database, str(tmp_path / "lake"))) as mirror:
+        drive(mirror)
+
+
+def test_the_keys_of_an_iceberg_lake_are_never_shown(database: str, spark: SparkSession, tmp_path: Path) -> None:
+    with closing(
+        IcebergElsewhere(database, spark, tmp_path, f"sqlite:///{tmp_path}/ice.sqlite", "s3://lakes/x")
+    ) as mirror:
+        mirror.more = {"s3.access-key-id": "key", "s3.secret-access-key": "open sesame"}
+        mirror.more |= {"s3.endpoint": "http://127.0.0.1:1"}
+        mirror.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        mirror.configure("public.t")
+        done = CliRunner().invoke(cli, ["-c", str(mirror.file), "check"])
+        assert done.exit_code == 3
+        assert "s3://lakes/x" in done.output
+        assert "sesame" not in done.output
 
 
 def test_a_log_in_s3_and_a_lake_on_disk(bucket: str, database: str, spark: SparkSession, tmp_path: Path) -> None:

@@ -175,13 +175,13 @@ def test_a_copy_that_landed_before_the_gap_and_was_not_noted_is_not_gone_on_from
 
 
 def test_a_lake_that_was_restored_from_before_the_log_begins_is_copied_again(two: Mirror) -> None:
-    catalog, backup = two.folder / "lake.sqlite", two.folder / "backup.sqlite"
+    catalog, backup = two.catalog_file, two.folder / "backup.sqlite"
     two.m.close()
     shutil.copy(catalog, backup)
     two.execute("UPDATE a SET t = 'after the backup'")
     two.sync()
     two.m.log.trim(Lsn(2**60))
-    for wal in two.folder.glob("lake.sqlite-*"):
+    for wal in two.folder.glob(f"{catalog.name}-*"):
         wal.unlink()
     shutil.copy(backup, catalog)
     flow.deliver(two.m)

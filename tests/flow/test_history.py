@@ -61,7 +61,7 @@ def test_the_history_follows_the_shape(mirror: Mirror) -> None:
         "ALTER TABLE t ADD n int DEFAULT 4", "INSERT INTO t VALUES (2, 'b', 5)", "ALTER TABLE t RENAME v TO w"
     )
     mirror.execute("INSERT INTO t VALUES (3, 'c', 6)")
-    mirror.sync()
+    mirror.settle()
     assert mirror.ask("SELECT _op, id, w, n FROM lake.public.t ORDER BY _commit_lsn, _seq") == [
         ("copy", 1, "copied", 4),
         ("insert", 2, "b", 5),

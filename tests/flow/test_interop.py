@@ -20,6 +20,8 @@ MAINTENANCE = {
 }
 Rows = list[tuple[Any, ...]]
 
+pytestmark = pytest.mark.ducklake_only  # the change feed, and the maintenance of its extension
+
 
 @pytest.fixture
 def filled(mirror: Mirror) -> Mirror:

@@ -28,24 +28,32 @@ def begun(mirror: Mirror) -> Mirror:
 
 
 class Change(NamedTuple):
-    """What changes the shape, the data that is written afterwards, and whether only a new copy can follow."""
+    """What changes the shape, the data that is written afterwards, and whether only a new copy can follow.
+
+    Older rows get a default, which Iceberg's format 2 shows only in a new copy.
+    """
 
     ddl: str
     data: str
     copied: bool = False
+    default: bool = False
+
+    def copied_into(self, mirror: Mirror) -> bool:
+        return self.copied or (self.default and mirror.kind == "iceberg")
 
 
 CHANGES = {
     "a column is added": Change("ALTER TABLE t ADD c text", "INSERT INTO t (id, c) VALUES ({}, 'new')"),
-    "with a default": Change("ALTER TABLE t ADD d int DEFAULT 7", "UPDATE t SET d = 8 WHERE id = 2"),
+    "with a default": Change("ALTER TABLE t ADD d int DEFAULT 7", "UPDATE t SET d = 8 WHERE id = 2", default=True),
     "with the default of a moment": Change(
-        "ALTER TABLE t ADD e timestamptz DEFAULT now()", "INSERT INTO t (id) VALUES ({})"
+        "ALTER TABLE t ADD e timestamptz DEFAULT now()", "INSERT INTO t (id) VALUES ({})", default=True
     ),
     "with defaults of many types": Change(
         "ALTER TABLE t ADD f1 numeric(10,3) DEFAULT 1.5, ADD f2 text DEFAULT '', ADD f3 date DEFAULT '2026-01-02',"
         " ADD f4 uuid DEFAULT '00000000-0000-0000-0000-000000000001', ADD f5 bytea DEFAULT '\\x00ff',"
         " ADD f6 varchar(5) DEFAULT 'ab', ADD f7 boolean DEFAULT true, ADD f8 real DEFAULT 'NaN'",
         "UPDATE t SET b = 0 WHERE id = 3",
+        default=True,
     ),
     "a column is dropped": Change("ALTER TABLE t DROP gone", "UPDATE t SET b = 1 WHERE id = 4"),
     "a column is renamed": Change("ALTER TABLE t RENAME a TO word", "UPDATE t SET word = 'w' WHERE id = 5"),
@@ -110,11 +118,12 @@ def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -
     mirror.assert_equal("t")
 
 
-def test_each_change_with_data_after_it(mirror: Mirror) -> None:
-    begun(mirror)
+@pytest.mark.parametrize("lake", ["mirror", "iceberg_mirror"])
+def test_each_change_with_data_after_it(request: pytest.FixtureRequest, lake: str) -> None:
+    mirror: Mirror = begun(request.getfixturevalue(lake))
     for change in played():
         mirror.execute(change.ddl, change.data)
-        assert mirror.settle() is change.copied, change
+        assert mirror.settle() is change.copied_into(mirror), change
         mirror.assert_equal("t")
 
 
@@ -127,7 +136,7 @@ def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> Non
         mirror.reopen()
         mirror.capture()
         mirror.looked()
-        assert mirror.settle() is change.copied, change
+        assert mirror.settle() is change.copied_into(mirror), change
         mirror.assert_equal("t")
         mirror.execute(change.data)
         assert not mirror.settle()
@@ -140,7 +149,7 @@ def test_all_changes_between_two_deliveries(mirror: Mirror, changes: Iterable[Ch
     for change in played(changes):
         mirror.execute(change.ddl, change.data)
         mirror.captured()  # it was looked at before the next one came
-    assert mirror.settle() is any(change.copied for change in changes)
+    assert mirror.settle() is any(change.copied_into(mirror) for change in changes)
     mirror.assert_equal("t")
 
 
@@ -186,9 +195,9 @@ def test_several_changes_in_one_transaction_with_data_between_land_in_one_snapsh
         "ALTER TABLE t RENAME a TO word",
         "DELETE FROM t WHERE id = 2",
     )
-    (done,) = mirror.sync()
+    assert mirror.settle() is (mirror.kind == "iceberg")
     mirror.assert_equal("t")
-    before = mirror.ask(f"SELECT * FROM lake.public.t AT (VERSION => {done.snapshot_id - 1}) ORDER BY id")
+    before = mirror.ask(f"SELECT * FROM {mirror.at('t', mirror.snapshots('t')[-2])} ORDER BY id")
     assert before[0] == (1, "a1", 1, "x")  # the old shape
     assert mirror.ask("SELECT word, b, c FROM lake.public.t WHERE id IN (1, 3, 20) ORDER BY id") == [
         ("a1", 1, "changed"),
@@ -201,7 +210,7 @@ def test_a_column_added_without_any_data_is_there(mirror: Mirror) -> None:
     begun(mirror)
     mirror.execute("ALTER TABLE t ADD c int DEFAULT 5")
     mirror.looked()
-    mirror.sync()
+    mirror.settle()
     mirror.assert_equal("t")
     assert mirror.ask("SELECT DISTINCT c FROM lake.public.t") == [(5,)]
 
@@ -214,11 +223,11 @@ def test_a_type_whose_values_are_spelled_otherwise_from_now_on(mirror: Mirror, c
     mirror.execute("CREATE TABLE t (id int PRIMARY KEY, m mood, ms mood[], p pair)")
     mirror.execute("INSERT INTO t VALUES (1, 'good', '{good,bad}', '(1,x)'), (2, 'bad', NULL, NULL)")
     mirror.start()
-    (first,) = mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()")
+    first = len(mirror.snapshots("t"))
     mirror.execute("ALTER TYPE mood ADD VALUE 'new' BEFORE 'good'", "INSERT INTO t VALUES (3, 'new', '{new}')")
     mirror.looked()
-    mirror.settle()
-    assert mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()") == [(first[0] + 1,)]  # and not copied again
+    assert not mirror.settle()
+    assert len(mirror.snapshots("t")) == first + 1
     mirror.execute(change)
     mirror.looked()
     mirror.settle()
@@ -238,7 +247,8 @@ def test_a_renamed_table_is_followed_into_another_schema(mirror: Mirror) -> None
     mirror.execute("INSERT INTO elsewhere.u (id) VALUES (30)")
     mirror.sync()
     assert mirror.ask("SELECT count(*) FROM lake.elsewhere.u") == [(10,)]
-    assert mirror.ask("SELECT count(*) FROM lake.public.t AT (VERSION => 1)") == [(9,)]
+    if mirror.kind == "ducklake":  # a table of Iceberg has its new name in its older snapshots, too
+        assert mirror.ask("SELECT count(*) FROM lake.public.t AT (VERSION => 1)") == [(9,)]
     mirror.execute("ALTER SCHEMA elsewhere RENAME TO there", "DELETE FROM there.u WHERE id = 30")
     mirror.sync()
     assert mirror.ask("SELECT count(*) FROM lake.there.u") == [(9,)]
@@ -287,6 +297,7 @@ def test_a_table_that_stopped_goes_on_when_the_change_is_undone(mirror: Mirror) 
     assert of(mirror).state == "STREAMING"
 
 
+@pytest.mark.ducklake_only  # has views, and a reserved name
 def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None:
     names = ("twice", "reserved", "one", "two", "three", "four", "a", "b", "other")
     mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in names))

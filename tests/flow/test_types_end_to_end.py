@@ -420,3 +420,24 @@ def test_a_key_that_changes_in_its_spelling_alone_is_the_same_row(mirror: Mirror
     mirror.sync()
     assert mirror.ask("SELECT k::VARCHAR, v FROM lake.public.f") == [("0.0", 5)]
     assert mirror.ask("SELECT count(*) FROM lake.public.n") == [(0,)]
+
+
+def test_a_key_that_iceberg_cannot_hold_stops_its_table_alone_unless_it_is_text(iceberg_mirror: IcebergMirror) -> None:
+    mirror = iceberg_mirror
+    mirror.execute(
+        *(f"CREATE TABLE {name} (k date PRIMARY KEY, v time)" for name in ("one", "other", "spelled")),
+        "INSERT INTO one VALUES ('2026-01-01', '24:00')",
+        "INSERT INTO spelled VALUES ('infinity', '24:00')",
+    )
+    mirror.start("public.one", "public.other", {"table": "public.spelled", "types": {"k": "varchar"}})
+    mirror.execute("UPDATE spelled SET v = '02:00' WHERE k = 'infinity'")
+    mirror.sync()
+    mirror.execute("INSERT INTO one VALUES ('infinity', '01:00')", "INSERT INTO other VALUES ('2026-01-02', '01:00')")
+    mirror.sync()
+    errors = {row.lake.name: row.error for row in mirror.m.state.tables("g") if row.error}
+    assert errors.keys() == {"one"}
+    assert "holds 'infinity' in column 'k', which the lake's date cannot hold" in str(errors["one"])
+    mirror.assert_equal("other")
+    assert mirror.ask("SELECT k, v::VARCHAR FROM lake.public.spelled") == [("infinity", "02:00:00")]
+    quarantine = "SELECT table_name, value FROM lake.main.headwater_quarantine WHERE resolved_lsn IS NULL"
+    assert mirror.ask(quarantine) == [("public.one", "24:00:00")]

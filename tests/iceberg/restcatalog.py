@@ -38,18 +38,25 @@ _STATUS = {
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
+    ValueError: 400,
 }
 
 
 class RestCatalogServer(ThreadingHTTPServer):
-    """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed."""
+    """`lose_answers` commits are carried out and answered with 504: their clients cannot know that they landed.
+
+    So many as `answered` are answered before them.
+
+    After as many commits as are `accepted`, all others are conflicts.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.sqlite", warehouse=str(folder / "warehouse"))
         self.lock = threading.Lock()
-        self.lose_answers = 0
+        self.lose_answers = self.answered = 0
         self.unavailable = 0
+        self.accepted: int | None = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -105,8 +112,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, _error(type(error).__name__, str(error), status))
             return
         if method == "POST" and path[2:3] == ["tables"] and len(path) == 4 and self.server.lose_answers:
-            self.server.lose_answers -= 1
-            status, found = 504, _error("GatewayTimeout", "no answer in time", 504)
+            if self.server.answered:
+                self.server.answered -= 1
+            else:
+                self.server.lose_answers -= 1
+                status, found = 504, _error("GatewayTimeout", "no answer in time", 504)
         self._send(status, found)
 
     def _found(self, method: str, path: list[str], body: dict[str, Any]) -> tuple[int, Any]:
@@ -161,6 +171,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _committed(self, name: tuple[str, str], request: CommitTableRequest) -> Any:
         catalog = self.server.catalog
+        if self.server.accepted is not None:
+            if self.server.accepted == 0:
+                raise CommitFailedException("another client was faster")
+            self.server.accepted -= 1
         table: Table
         if any(isinstance(each, AssertCreate) for each in request.requirements):
             metadata = catalog._empty_table_metadata()

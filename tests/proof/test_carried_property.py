@@ -25,8 +25,8 @@ from headwater.capture.run import run_capture
 from headwater.capture.watch import Watch
 from headwater.supervise.opening import open_log, open_state
 from headwater.testing.postgres import EmbeddedPostgres, installed
-from tests.conftest import new_database
-from tests.mirror import LOOK_EVERY, Mirror
+from tests.conftest import LAKE, VERSION, new_database
+from tests.mirror import LOOK_EVERY, IcebergMirror, Mirror
 from tests.proof.carried import assert_carried
 
 ROUNDS, TRANSACTIONS = 2, 15  # transactions between two quiet points
@@ -94,9 +94,16 @@ class Disturbed(Mirror):
         return copied
 
 
+class DisturbedIceberg(Disturbed, IcebergMirror):
+    """The same into an Iceberg lake."""
+
+
+DISTURBED = Disturbed if LAKE is Mirror else DisturbedIceberg
+
+
 @pytest.fixture
 def disturbed(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Disturbed]:
-    with closing(Disturbed(database, spark, tmp_path)) as made:
+    with closing(DISTURBED(database, spark, tmp_path)) as made:
         yield made
 
 
@@ -126,18 +133,27 @@ def play(mirror: Disturbed, carried: Carried, other: Carried) -> None:
 def test_whatever_is_done_to_the_source_arrives(
     servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path, played: tuple[str, int, bool]
 ) -> None:
-    asked, version, triggers = played
+    _, version, _ = played
+    with new_database(servers(version)) as url, closing(DISTURBED(url, spark, tmp_path)) as disturbed:
+        play_again_if_it_fails(disturbed, played)
+
+
+def test_whatever_is_done_to_the_source_arrives_in_iceberg(database: str, spark: SparkSession, tmp_path: Path) -> None:
+    with closing(DisturbedIceberg(database, spark, tmp_path)) as disturbed:
+        play_again_if_it_fails(disturbed, (SEEDS[0], VERSION, TRIGGERS[0]))
+
+
+def play_again_if_it_fails(disturbed: Disturbed, played: tuple[str, int, bool]) -> None:
+    """Play it, and tell how a failure is played again."""
+    asked, version, disturbed.triggers = played
     seed = random.SystemRandom().randrange(10**6) if asked == "any" else int(asked)
-    with new_database(servers(version)) as url, closing(Disturbed(url, spark, tmp_path)) as disturbed:
-        disturbed.triggers = triggers
-        try:
-            _play(disturbed, seed)
-        except BaseException as error:
-            again = (
-                f"HEADWATER_SEED={seed} HEADWATER_POSTGRES={version} HEADWATER_TRIGGERS={'yes' if triggers else 'no'}"
-            )
-            error.add_note(f"play it again with {again}")
-            raise
+    try:
+        _play(disturbed, seed)
+    except BaseException as error:
+        triggers = "yes" if disturbed.triggers else "no"
+        settings = f"HEADWATER_SEED={seed} HEADWATER_POSTGRES={version} HEADWATER_LAKE={disturbed.kind}"
+        error.add_note(f"play it again with {settings} HEADWATER_TRIGGERS={triggers}")
+        raise
 
 
 def _play(disturbed: Disturbed, seed: int) -> None:

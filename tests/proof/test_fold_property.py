@@ -150,8 +150,8 @@ def in_lake(mirror: Mirror, snapshot: int) -> Content:
     found = {}
     for table, at in KEY_PLACES.items():
         texts = ", ".join(f"CAST({column} AS VARCHAR)" for column in COLUMNS[table].split())
-        rows = mirror.ask(f"SELECT {texts} FROM lake.public.{table} AT (VERSION => {snapshot})")
-        assert mirror.ask(f"SELECT count(*) FROM lake.public.{table} AT (VERSION => {snapshot})") == [(len(rows),)]
+        rows = mirror.ask(f"SELECT {texts} FROM {mirror.at(table, snapshot)}")
+        assert mirror.ask(f"SELECT count(*) FROM {mirror.at(table, snapshot)}") == [(len(rows),)]
         found[table] = rows_by_key(rows, at)
     return found
 
@@ -259,7 +259,7 @@ def test_a_cut_between_two_transactions_of_one_segment_delivers_each_of_them_onc
         shared = len(mirror.m.log.read(before).segments) == 1
         first, second = flow.deliver(mirror.m), flow.deliver(mirror.m)
         assert [each.inserted for done in (first, second) for each in done.landed.values()] == [1, 1]
-        assert mirror.ask(f"SELECT max(id) FROM lake.public.t AT (VERSION => {first.snapshot_id})") == [(number,)]
+        assert mirror.ask(f"SELECT max(id) FROM {mirror.at('t', first.snapshot_id)}") == [(number,)]
         mirror.assert_equal("t")
         if shared:
             return

@@ -54,13 +54,11 @@ def test_every_snapshot_shows_the_same_total(mirror: Mirror) -> None:
     for writer in writers:
         writer.join()
     mirror.sync()
-    snapshots = [
-        snapshot for (snapshot,) in mirror.ask("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id > 0")
-    ]
+    snapshots = sorted({*mirror.snapshots("checking"), *mirror.snapshots("savings")})
     totals = [
         mirror.ask(
-            f"SELECT (SELECT sum(balance) FROM lake.public.checking AT (VERSION => {snapshot}))"
-            f" + coalesce((SELECT sum(balance) FROM lake.public.savings AT (VERSION => {snapshot})), 0)"
+            f"SELECT (SELECT sum(balance) FROM {mirror.at('checking', snapshot)})"
+            f" + coalesce((SELECT sum(balance) FROM {mirror.at('savings', snapshot)}), 0)"
         )
         for snapshot in snapshots
     ]

@@ -54,7 +54,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
             uri = f"sqlite:///{tmp_path}/contract.sqlite"
             if request.param == "iceberg-postgres":
                 uri = held.enter_context(new_database(request.getfixturevalue("postgres")))
-            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "warehouse")}
+            properties = {"type": "sql", "uri": uri, "warehouse": str(tmp_path / "lake")}
             if request.param == "iceberg-rest":
                 properties = held.enter_context(rest_catalog(tmp_path)).properties
             address = IcebergAddress(properties)
@@ -69,7 +69,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
         url = f"sqlite:///{tmp_path}/contract.sqlite"
         if request.param == "ducklake-postgres":
             url = held.enter_context(new_database(request.getfixturevalue("postgres")))
-        alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "contract")
+        alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "lake")
         attach(duck, parse_lake_url(url), alias, data_path=data_path)  # which creates it
         held.callback(duck.execute, f"DETACH {alias}")
         duck.execute(f"CALL {alias}.set_option('data_inlining_row_limit', 0)")
@@ -328,6 +328,28 @@ def test_a_name_is_had_by_one_table_only(bench: Bench) -> None:
     names.take(T)
     with pytest.raises(TableError):
         names.take(T)
+
+
+ODD_NAMES = ["../../escape", "..", "a b/50%25#x?y", "ünï 🦆", 'it\'s "q"', "[1]*?", "a.b\\c:d"]
+
+
+def test_a_table_may_have_any_name_that_postgresql_allows(bench: Bench, tmp_path: Path) -> None:
+    names = [
+        *(TableName("public", name) for name in ODD_NAMES),
+        *(TableName(n.replace(".", "_"), n) for n in ODD_NAMES),
+    ]
+    for oid, name in enumerate(names, OID):
+        odd = relation(oid=oid, name=name)
+        bench.copy([(1, "a"), (2, "b")], of=odd)
+        landed = bench.deliver(200, of=odd, insert=[(3, "c")], update=[(1, "A")], delete=[2])
+        assert bench.rows(name) == [(1, "A"), (3, "c")]
+    reader = bench.sink.reader(landed.snapshot_id)
+    with reader.connect() as con:
+        reader.attach(con, "lake")
+        for name in names:
+            found = con.execute(f"FROM lake.{identifier(name.schema)}.{identifier(name.name)} ORDER BY id").fetchall()
+            assert found == [(1, "A"), (3, "c")]
+    assert [path for path in tmp_path.rglob("*.parquet") if tmp_path / "lake" not in path.parents] == []
 
 
 def test_values_in_quarantine_land_with_their_table_or_not_at_all(bench: Bench) -> None:

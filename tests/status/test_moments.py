@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.query import query
 from headwater.sink.ducklake.moments import newest_at
+from headwater.sink.iceberg.moments import together
 from headwater.sink.iceberg.reader import load_iceberg
+from headwater.sink.iceberg.standing import Stretch
 
 
 def asked(mirror: Mirror, *arguments: str) -> Result:
@@ -79,6 +83,19 @@ def test_the_snapshots_of_an_iceberg_table_name_the_newest_transaction_in_them(i
     assert "headwater.commit-lsn" not in (copied.summary.additional_properties if copied.summary else {})
 
 
+def test_the_lines_of_the_readme_read_an_iceberg_lake(iceberg_mirror: IcebergMirror) -> None:
+    _, position = two_moments(iceberg_mirror)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (lines,) = re.findall(r"```python\n(from pyiceberg.*?)```", readme, re.DOTALL)
+    lines = lines.replace("/srv/data", str(iceberg_mirror.folder)).replace("public.orders", "public.busy")
+    *before, scan, shown = lines.strip().splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(before), names)
+    with closing(names["lake"]):
+        assert sorted(eval(scan, names)["id"].to_pylist()) == [1, 2]
+        assert eval(shown, names) == position
+
+
 def test_a_commit_to_a_ducklake_names_the_newest_transaction_in_it(mirror: Mirror) -> None:
     two_moments(mirror)
     ((extra,),) = mirror.ask("SELECT commit_extra_info FROM lake.snapshots() ORDER BY snapshot_id DESC LIMIT 1")
@@ -130,6 +147,21 @@ def test_an_lsn_whose_snapshots_are_expired_is_an_error_and_the_present_one_is_n
     assert tables_at(mirror, second).keys() == {"public.busy", "public.quiet"}
 
 
+def test_the_present_lsn_of_an_iceberg_table_outlives_the_snapshots_that_others_expire(
+    iceberg_mirror: IcebergMirror,
+) -> None:
+    first, second = two_moments(iceberg_mirror)
+    properties = iceberg_mirror.config.lakes["main"].properties  # type: ignore[union-attr]
+    with closing(load_catalog("default", **properties)) as catalog:
+        table = catalog.load_table(("public", "busy"))
+        ours = [each.snapshot_id for each in table.metadata.snapshots]
+        table.append(table.scan(limit=0).to_arrow())
+        table.maintenance.expire_snapshots().by_ids(ours).commit()
+        (left,) = catalog.load_table(("public", "busy")).metadata.snapshots
+    assert "table public.busy: no snapshot is as old" in asked(iceberg_mirror, first).output
+    assert tables_at(iceberg_mirror, second)["public.busy"]["snapshot_id"] == left.snapshot_id
+
+
 def test_people_get_a_table_and_the_lines_to_read_it(mirror: Mirror) -> None:
     _, second = two_moments(mirror)
     shown = asked(mirror, second).output
@@ -150,6 +182,34 @@ def test_before_anything_has_run_there_is_nothing_to_show(mirror: Mirror) -> Non
     done = asked(mirror, "0/1")
     assert done.exit_code == 2
     assert "nothing has run with this config yet" in done.output
+
+
+def stretch(snapshot: int, first: int, last: int) -> Stretch:
+    return Stretch(snapshot, Lsn(first), Lsn(last))
+
+
+BUSY = [stretch(13, 300, 300), stretch(12, 200, 200), stretch(11, 100, 100)]
+QUIET = [stretch(22, 300, 300), stretch(21, 100, 200)]
+LATE = [stretch(34, 300, 300), stretch(33, 200, 200), stretch(32, 150, 150), stretch(31, 100, 100)]  # it was behind
+COPIED = [stretch(42, 300, 300), stretch(41, 200, 200)]
+
+
+@pytest.mark.parametrize(
+    ("tables", "at", "shown"),
+    [
+        ([BUSY, QUIET], 300, 300),
+        ([BUSY, QUIET], 250, 200),
+        ([BUSY, QUIET], 199, 100),
+        ([BUSY, LATE], 199, 100),  # not 150, at which the other table was never
+        ([QUIET, LATE], 199, 150),
+        ([BUSY, COPIED], 150, 100),  # a table that was copied later has no part in it
+        ([], 150, 150),
+    ],
+)
+def test_iceberg_snapshots_belong_together_at_a_position_that_all_tables_have_shown(
+    tables: list[list[Stretch]], at: int, shown: int
+) -> None:
+    assert together(tables, Lsn(at)) == Lsn(shown)
 
 
 AB = [(1, None), (2, Lsn(100)), (3, Lsn(200)), (4, None), (5, Lsn(150)), (6, Lsn(200)), (7, None)]

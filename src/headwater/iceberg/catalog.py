@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -153,7 +155,15 @@ class IcebergCatalog:
         """The table as it is after the commit. CommitConflict: nothing landed. CommitUnknown: it may have."""
         same = AssertTableUUID(uuid=table.metadata.table_uuid)
         with _translated(self._where, self._secrets, committing=True):
-            return self._committed(table, (same, *requirements), updates)
+            try:
+                return self._committed(table, (same, *requirements), updates)
+            except (BadRequestError, NoSuchTableError) as error:
+                raise CommitFailedException(str(error)) from error
+            except ValueError as error:
+                if type(error) is not ValueError:  # one that was raised about the catalog's answer
+                    raise
+                # What PyIceberg itself refuses to do to the newest metadata, as to commit below a sequence number.
+                raise CommitFailedException(str(error)) from error
 
     def rename(self, old: TableName, new: TableName) -> None:
         self.make_namespace(new.schema)
@@ -185,8 +195,13 @@ class IcebergCatalog:
         """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""
         above = (self.namespace_properties(name.schema) or {}).get("location")
         if above is None and (warehouse := self._catalog.properties.get("warehouse")) and "/" in warehouse:
-            above = f"{warehouse.rstrip('/')}/{name.schema}"
-        return above and f"{above.rstrip('/')}/{name.name}-{uuid.uuid4().hex[:8]}"
+            above = f"{warehouse.rstrip('/')}/{_folder(name.schema)}"
+        return above and f"{above.rstrip('/')}/{_folder(name.name)}-{uuid.uuid4().hex[:8]}"
+
+
+def _folder(name: str) -> str:
+    """A name as part of a path: a `/` would lead elsewhere, a `%` is an escape, a `*` is any file to DuckDB."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
 def _identifier(name: TableName) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from headwater.errors import TableError
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import DELETED_PATH, DeleteFile, LiveFile, Partition
 
-__all__ = ["live_files"]
+__all__ = ["check_deletes", "live_files", "live_paths"]
 
 
 def live_files(table: Table, cache: ManifestCache) -> list[LiveFile]:
@@ -20,6 +20,20 @@ def live_files(table: Table, cache: ManifestCache) -> list[LiveFile]:
     data, deletes = _entries(table, cache)
     applying = _Deletes(table, deletes)
     return [_live(entry, tuple(applying.to(entry))) for entry in data]
+
+
+def live_paths(table: Table, cache: ManifestCache) -> list[str]:
+    """The paths of all files of the newest snapshot, of data and of deletes, whoever wrote them."""
+    return [entry.data_file.file_path for entries in _entries(table, cache) for entry in entries]
+
+
+def check_deletes(table: Table, cache: ManifestCache) -> None:
+    """TableError if another client wrote deletes that we do not read."""
+    snapshot = table.metadata.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content == ManifestContent.DELETES:
+            for entry in cache.entries(manifest, table.io):
+                _check_readable(table, entry.data_file)
 
 
 def _entries(table: Table, cache: ManifestCache) -> tuple[list[ManifestEntry], list[ManifestEntry]]:

@@ -45,8 +45,8 @@ class LiveFile:
 
     @property
     def deleted(self) -> int:
-        """How many rows are deleted from it, at most."""
-        return sum(each.rows for each in self.deletes)
+        """How many rows are deleted from it, at most: a delete file of another client may be for many files."""
+        return min(self.rows, sum(each.rows for each in self.deletes))
 
 
 @dataclass(frozen=True, slots=True)

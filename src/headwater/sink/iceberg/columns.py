@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
@@ -46,7 +46,7 @@ def columns_of(relation: Relation, kinds: Kinds, *, with_history: bool, after: i
         NestedField(id_, name, type_, required=name in key)
         for id_, name, type_ in zip(numbers, names, types, strict=True)
     ]
-    _check_names(relation, names)
+    _check_names(relation, fields)
     mirrored = MirroredColumns.of(
         relation, dict(zip((column.attnum for column in relation.columns), numbers[len(head) :], strict=True))
     )
@@ -72,7 +72,7 @@ def evolved(schema: Schema, last_id: int, mirrored: MirroredColumns, relation: R
     by_id = {field.field_id: field for field in ours.values()}
     kept = [by_id.pop(id_, field) for id_, field in have.items() if id_ not in gone]
     fields = [*kept, *by_id.values()]
-    _check_names(relation, [field.name for field in fields])
+    _check_names(relation, fields)
     new = Schema(
         *fields,
         schema_id=schema.schema_id,
@@ -122,8 +122,9 @@ def promotable(old: IcebergType, new: IcebergType) -> bool:
     return isinstance(old, IntegerType) and isinstance(new, LongType)
 
 
-def _check_names(relation: Relation, names: list[str]) -> None:
+def _check_names(relation: Relation, fields: Sequence[NestedField]) -> None:
     """Refuse names that DuckDB, which ignores case, could not distinguish from each other, and Iceberg's own."""
+    names = [field.name for field in fields]
     for name in names:
         if name.lower() in RESERVED:
             raise TableError(
@@ -136,3 +137,16 @@ def _check_names(relation: Relation, names: list[str]) -> None:
             f" {names}",
             hint="rename one of them in the source, or leave it out with `exclude`",
         )
+    for path, name in ((path, field.name) for field in fields for path in _paths(field.name, field.field_type)):
+        if path in names:
+            raise TableError(
+                f"table {str(relation.table)!r}: {path!r} is also what Iceberg calls the elements of {name!r}",
+                hint="rename one of them in the source, or leave it out with `exclude`",
+            )
+
+
+def _paths(name: str, type_: IcebergType) -> Iterator[str]:
+    """The names under which Iceberg knows the elements of a list."""
+    while isinstance(type_, ListType):
+        name, type_ = f"{name}.element", type_.element_type
+        yield name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CreateTableTransaction
@@ -14,9 +15,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, TableError
-from headwater.iceberg.snapshots import FileChanges, next_snapshot
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
+from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
 from headwater.lake.target import Reports, misfits_of, rows_of
@@ -28,10 +30,12 @@ from headwater.sink.iceberg.naming import rename_later, rename_mirrors
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, summary
+from headwater.sink.iceberg.standing import IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
 
 __all__ = ["IcebergCopy", "NewMirror", "StagedMirror", "staged"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,12 @@ class IcebergCopy:
     target: IcebergTarget
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+        try:
+            return self._committed(tables, reports, at)
+        finally:
+            self.lake.forget()
+
+    def _committed(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
@@ -92,15 +102,13 @@ class IcebergCopy:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
             rename_mirrors(lake, self.names)
-        except (CommitError, TableError):
-            lake.forget()
+            kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
+        except (CommitConflict, AlreadyDelivered, TableError):
             delete_files(settled, self.target.s3)
             raise
-        counts, missed = self._landed(
-            landing, reports, at, kept=keep(lake, reports, dict.fromkeys(tables, at), settled)
-        )
-        self._drop_replaced([each for each in landing if each.mirror.oid not in missed])
-        lake.forget()
+        counts, missed = self._landed(landing, reports, at, kept=kept)
+        failpoints.hit("iceberg.replaced")
+        self._tidy([each for each in landing if each.mirror.oid not in missed])
         lake.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
 
@@ -121,10 +129,10 @@ class IcebergCopy:
         for each in landing:
             try:
                 counts[each.mirror.oid] = self._land(each, reports, at)
+                failpoints.hit("iceberg.landed")
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[each.mirror.oid] = error
         if missed and not counts and not kept:
-            self.lake.forget()
             raise next(iter(missed.values()))
         for oid in missed:
             delete_files(reports.get(rows_of(oid), ()), self.target.s3)
@@ -139,17 +147,25 @@ class IcebergCopy:
         if staged.new is not None:
             table = staged.new._table
             snapshot = next_snapshot(table, table.schema(), changes, said, lake.manifests)
-            lake.catalog.create(staged.new, snapshot.updates)
+            owned = SetPropertiesUpdate(updates=remembered(said, table))
+            lake.catalog.create(staged.new, (*snapshot.updates, owned))
             return got
         place = mirror.place
         assert place is not None
-        old = [path for each in lake.files(place.table) for path in (each.path, *(d.path for d in each.deletes))]
         schema, updates = schema_updates(place, mirror.columns.schema)
         owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
         updates = (*updates, *_spec_updates(mirror, place), owned)
-        commit = TableCommit(FileChanges(changes.added, old, new_spec=mirror.spec), said, schema, updates)
+        changes = replace(changes, new_spec=mirror.spec)
+        commit = TableCommit(changes, said, schema, updates, emptied=True)
         lake.land(place.table, commit, not_where_planned(place, lake.source))
         return got
+
+    def _tidy(self, landed: Sequence[StagedMirror]) -> None:
+        """What comes after the copy: it has landed, so nothing that fails here may take it back."""
+        try:
+            self._drop_replaced(landed)
+        except HeadwaterError as error:
+            logger.warning("tables of the lake that were replaced by a copy may still be there: %s", error)
 
     def _drop_replaced(self, landed: Sequence[StagedMirror]) -> None:
         """Mirrors that went, but for those whose place was taken; and names that differ from where the table landed."""

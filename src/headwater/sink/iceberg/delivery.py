@@ -15,8 +15,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField, PrimitiveType
 
+from headwater import failpoints
 from headwater.change import Lsn, NewestCommit, Relation, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
@@ -27,9 +29,9 @@ from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
 from headwater.sink.iceberg.ordering import order_updates
-from headwater.sink.iceberg.quarantine import keep
+from headwater.sink.iceberg.quarantine import heal, keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, standing_of, summary
+from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
 
 __all__ = ["IcebergDelivery", "IcebergPlan", "schema_updates"]
@@ -50,6 +52,7 @@ class IcebergPlan:
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
+        check_deletes(standing.table, self.lake.manifests)
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
         found = evolved(schema, last_id, standing.mirrored, relation, kinds)
         check_kept(str(relation.table), standing.table.metadata, found.schema)
@@ -58,6 +61,8 @@ class IcebergPlan:
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
     def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
+        if keys:
+            heal(self.lake)  # whoever only reads a plan must not: another process may be about to land the tables
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
@@ -104,17 +109,24 @@ class IcebergDelivery:
     def commit(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
-        lake = self.plan.lake
         try:
-            if self.target.attempt:
-                lake.attempts.check(self.target.attempt)
-            kept = keep(lake, reports, upto)
-            counts, missed = self._landed(reports, truncated, upto, certain=not kept)
-        except CommitError:
-            lake.forget()
+            return self._committed(reports, truncated, upto, names)
+        except HeadwaterError:
+            self.plan.lake.forget()
             raise
+
+    def _committed(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+    ) -> Landed:
+        lake = self.plan.lake
+        if self.target.attempt:
+            lake.attempts.check(self.target.attempt)
+        kept = keep(lake, reports, upto)
+        counts, missed = self._landed(reports, truncated, upto, certain=not kept)
+        failpoints.hit("iceberg.unnoted")
         self._note(upto, missed)
         rename_later(lake, {oid: name for oid, name in names.items() if oid not in missed})
+        lake.healed = True
         if missed:
             lake.forget()
         if self.target.attempt:
@@ -151,20 +163,19 @@ class IcebergDelivery:
         changes, got = file_changes(mine), counted(mine)
         if truncated:
             live = lake.files(standing.table)
-            gone = [path for each in live for path in (each.path, *(d.path for d in each.deletes))]
-            changes = replace(changes, removed=[*changes.removed, *gone])
             got = replace(got, deleted=got.deleted + sum(each.rows for each in live) - sum(_deleted(live)))
         got = replace(got, quarantined=counted(reports.get(misfits_of(oid), ())).inserted)
         found = self.plan.evolutions.get(oid)
         mirrored = found.mirrored if found else standing.mirrored
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
-        said = summary(lake.source, lsn, standing.counts + got, self.newest)
-        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)))
+        said = summary(lake.source, lsn, standing.counts + got) | delivered(standing.position, self.newest)
+        commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
         table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
         done = standing_of(table, lake.source, oid, None)
         assert done is not None
         lake.replace(done)
+        failpoints.hit("iceberg.landed")
         return got
 
     def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
@@ -177,7 +188,6 @@ class IcebergDelivery:
         try:
             lake.note(lambda ledger: ledger.with_entries(entries))
         except CommitConflict as error:  # other tables have landed
-            lake.forget()
             raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)

@@ -10,22 +10,29 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 from pyiceberg.types import NestedField
 
+from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
-from headwater.iceberg.files import live_files
+from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
 from headwater.lake import quarantine
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry, ledger_key
-from headwater.sink.iceberg.standing import IcebergStanding, own_position, standing_of
+from headwater.sink.iceberg.standing import IcebergStanding, own_position, remembered, standing_of
 
 __all__ = ["LAKE_ID", "PROPERTIES", "IcebergLake", "TableCommit", "not_where_planned"]
 
@@ -44,13 +51,17 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """What one commit changes in a table. `touched` are data files that must still be there when it lands."""
+    """What one commit changes in a table. `touched` are data files that must still be there when it lands.
+
+    `emptied`: every file goes that the table has when it lands, also those that others have written meanwhile.
+    """
 
     changes: FileChanges
     summary: Mapping[str, str]
     schema: Schema | None = None
     updates: tuple[TableUpdate, ...] = ()
     touched: frozenset[str] = frozenset()
+    emptied: bool = False
 
 
 @dataclass
@@ -60,6 +71,7 @@ class IcebergLake:
     catalog: IcebergCatalog
     source: str
     manifests: ManifestCache = field(default_factory=ManifestCache)
+    healed: bool = False  # no value is in the quarantine whose table did not land
     _standings: dict[int, IcebergStanding] | None = None
     _quarantine: Table | None = None
 
@@ -80,11 +92,12 @@ class IcebergLake:
     def quarantine(self) -> Table:
         """The quarantine's table; created anew if another client dropped it."""
         if self._quarantine is None:
-            self._quarantine = self.catalog.load(quarantine.NAME) or self._new_quarantine()
-            if [each.name for each in self._quarantine.schema().fields] != list(quarantine.FIELDS):
+            found = self.catalog.load(quarantine.NAME) or self._new_quarantine()
+            if [each.name for each in found.schema().fields] != list(quarantine.FIELDS):
                 raise OperatorMustAct(
                     f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
                 )
+            self._quarantine = found
         return self._quarantine
 
     @property
@@ -102,17 +115,17 @@ class IcebergLake:
         table = self._quarantine or self.catalog.load(quarantine.NAME)
         return Ledger.parse(table.metadata.properties.get(ledger_key(self.source)) if table else None)
 
-    @property
-    def loaded(self) -> bool:
-        """Whether the tables are known as they were a moment ago."""
-        return self._standings is not None
-
     def forget(self) -> None:
         """Another client has changed something: load everything again when it is next asked for."""
         self._standings = self._quarantine = None
+        self.healed = False
 
     def files(self, table: Table) -> list[LiveFile]:
         return live_files(table, self.manifests)
+
+    def paths(self, table: Table) -> list[str]:
+        """The paths of its data files and delete files, whoever wrote them."""
+        return live_paths(table, self.manifests)
 
     def note(self, change: Callable[[Ledger], Ledger]) -> None:
         """Change the group's ledger. Other groups change theirs in the same table: then it is tried again."""
@@ -141,9 +154,13 @@ class IcebergLake:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
-            snapshot = next_snapshot(table, schema, commit.changes, commit.summary, self.manifests)
+            changes = replace(commit.changes, removed=self.paths(table)) if commit.emptied else commit.changes
+            snapshot = next_snapshot(table, schema, changes, commit.summary, self.manifests)
+            requirements = (*snapshot.requirements, *_same_columns(table))
+            said = SetPropertiesUpdate(updates=remembered(commit.summary, table))
+            failpoints.hit("deliver.before-commit")
             try:
-                return self.catalog.commit(table, snapshot.requirements, (*commit.updates, *snapshot.updates))
+                return self.catalog.commit(table, requirements, (*commit.updates, *snapshot.updates, said))
             except CommitConflict:
                 for path in snapshot.written:
                     table.io.delete(path)
@@ -170,7 +187,9 @@ class IcebergLake:
         now = self.catalog.load(name)
         if now is None or now.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitConflict(f"another client has dropped {name} in the lake", hint="plan again")
-        if now.metadata.current_schema_id != table.metadata.current_schema_id:
+        if now.metadata.format_version != table.metadata.format_version:
+            raise CommitConflict(f"another client has made {name} a table of another format", hint="plan again")
+        if _columns(now) != _columns(table):
             raise CommitConflict(f"another client has altered {name} in the lake", hint="plan again")
         live = {each.path: each.deletes for each in self.files(now)}
         before = {each.path: each.deletes for each in self.files(table)}
@@ -195,6 +214,19 @@ class IcebergLake:
         )
         spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
         return self.catalog.create(self.catalog.stage(quarantine.NAME, schema, spec, order, PROPERTIES))
+
+
+def _columns(table: Table) -> tuple[int, int]:
+    return table.metadata.current_schema_id, table.metadata.last_column_id
+
+
+def _same_columns(table: Table) -> tuple[TableRequirement, ...]:
+    """No field id that a commit gives to a new column has been given by others."""
+    schema_id, last_id = _columns(table)
+    return (
+        AssertCurrentSchemaId(current_schema_id=schema_id),
+        AssertLastAssignedFieldId(last_assigned_field_id=last_id),
+    )
 
 
 def not_where_planned(planned: IcebergStanding, source: str) -> Callable[[Table], None]:

@@ -27,8 +27,7 @@ def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
 def drop_quarantine(lake: IcebergLake) -> None:
     """Empty the quarantine. Its table stays: the groups' ledgers are in it, unless it cannot be read at all."""
     try:
-        gone = list(_paths(lake, lake.quarantine()))
-        lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}))
+        lake.land_quarantine(TableCommit(FileChanges(), {}, emptied=True))
     except FileNotFoundError:
         lake.catalog.drop(quarantine.NAME)
         lake.forget()
@@ -36,12 +35,8 @@ def drop_quarantine(lake: IcebergLake) -> None:
 
 def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
     try:
-        for path in islice(_paths(lake, table), None if every_file else 1):
+        for path in islice(lake.paths(table), None if every_file else 1):
             if filesystem(path, lake.s3).get_file_info(inside(path)).type == fs.FileType.NotFound:
                 yield path
     except FileNotFoundError:
         yield table.metadata.location
-
-
-def _paths(lake: IcebergLake, table: Table) -> Iterator[str]:
-    return (path for each in lake.files(table) for path in (each.path, *(delete.path for delete in each.deletes)))

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog
@@ -51,8 +52,10 @@ def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
     for oid, each in steps.items():
         if len(each) > 1:
             lake.catalog.rename(here[oid].name, each[0])
-    for oid, each in steps.items():
+            failpoints.hit("iceberg.renaming")
+    for oid, each in sorted(steps.items(), key=lambda step: len(step[1])):  # so that taken names are given up first
         lake.catalog.rename(here[oid].name if len(each) == 1 else each[0], each[-1])
+        failpoints.hit("iceberg.renaming")
     lake.forget()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from headwater import failpoints
 from headwater.change import Lsn
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake import quarantine
@@ -35,12 +36,16 @@ def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: 
     }
     said = SetPropertiesUpdate(updates={_ahead(lake.source): json.dumps(ahead)})
     commit = TableCommit(file_changes(notes), {}, None, (said,), frozenset(touched(notes)))
+    lake.healed = False
     lake.land_quarantine(commit)
+    failpoints.hit("iceberg.quarantined")
     return True
 
 
 def heal(lake: IcebergLake) -> None:
     """Take back what came for mirrors that did not land."""
+    if lake.healed:
+        return
     table = lake.quarantine()
     ahead = json.loads(table.metadata.properties.get(_ahead(lake.source), "{}"))
     here = lake.standings()
@@ -55,6 +60,7 @@ def heal(lake: IcebergLake) -> None:
         live = {each.path: each for each in lake.files(table)}
         gone = [path for name in lost & live.keys() for path in (name, *(d.path for d in live[name].deletes))]
         lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}, None, (said,)))
+    lake.healed = True
 
 
 def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int], at: Lsn) -> list[bytes]:

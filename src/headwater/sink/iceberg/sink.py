@@ -16,9 +16,10 @@ from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
+from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
-from headwater.sink.iceberg.reader import IcebergReader, ReadTable, read_by
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable
 from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
@@ -58,8 +59,9 @@ class IcebergSink:
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
-            if (found := snapshot_at(each.table, self.source, at)) is not None:
-                tables[each.name] = ReadTable(each.table.metadata_location, found[0].snapshot_id)
+            snapshot = snapshot_at(each.table, self.source, at)
+            if snapshot is not None:
+                tables[each.name] = ReadTable(each.table.metadata_location, snapshot.snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
         tables[quarantine.NAME] = ReadTable(kept.metadata_location, current.snapshot_id if current else None)
@@ -67,23 +69,17 @@ class IcebergSink:
 
     def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
         self._lake.forget()
-        found = {}
-        for oid, each in self.standings().items():
-            if (there := snapshot_at(each.table, self.source, at)) is not None:
-                snapshot, position = there
-                lines = read_by(each.name, ReadTable(each.table.metadata_location, snapshot.snapshot_id))
-                found[oid] = TableSnapshot(each.name, snapshot.snapshot_id, position, lines)
-        return found
+        return snapshots_at(self.source, self.standings(), at)
 
     def plan(self) -> IcebergPlan:
-        if not self._lake.loaded:
-            heal(self._lake)
         return IcebergPlan(self._lake, dict(self.standings()))
 
     def new_mirror(self, spec: MirrorSpec) -> NewMirror:
         here, oid = self.standings(), spec.relation.oid
         gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
         place = next((each for each in gone.values() if each.name == spec.name), gone.get(oid))
+        if place is not None:
+            place.check_writable()
         used = place.table.metadata.last_column_id if place else 0
         columns = columns_of(spec.relation, spec.kinds, with_history=spec.history, after=used)
         spec.check_partitions(SUPPORT)
@@ -91,6 +87,7 @@ class IcebergSink:
         return NewMirror(oid, spec.name, columns, gone, place, divided)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+        heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()
@@ -108,6 +105,7 @@ class IcebergSink:
 
     def collect(self) -> int:
         lake, count = self._lake, 0
+        lake.forget()  # what has landed meanwhile must not be deleted
         open_ = lake.attempts.open()
         for location in {location for locations in open_.values() for location in locations}:
             files = filesystem(location, lake.s3)

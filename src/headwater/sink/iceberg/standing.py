@@ -19,17 +19,24 @@ __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
     "POSITION",
+    "SINCE",
     "IcebergStanding",
+    "Stretch",
+    "delivered",
     "own_position",
     "ownership",
+    "remembered",
     "snapshot_at",
     "standing_of",
+    "stretches",
     "summary",
 ]
 
 SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns"  # properties of the table
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
-COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"  # too, of a delivery
+SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
+COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
+NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +71,35 @@ class IcebergStanding:
         return self.mirrored.same_key(relation)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A snapshot of a table, and the first and the last position at which it is known to show the source exactly."""
+
+    snapshot_id: int
+    first: Lsn
+    last: Lsn
+
+
 def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str]:
     """The properties by which a table is known to mirror this one."""
     return {SOURCE: source, OID: str(oid), COLUMNS: str(mirrored)}
 
 
-def summary(source: str, position: Lsn, counts: Counts, newest: NewestCommit | None = None) -> dict[str, str]:
+def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
     """What the summary of a snapshot of ours says."""
+    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
+
+
+def delivered(since: Lsn, newest: NewestCommit | None) -> dict[str, str]:
+    """What it says in addition about a delivery."""
     commit = {COMMIT_LSN: str(newest.lsn), COMMIT_TS: newest.ts.isoformat()} if newest else {}
-    return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts)), **commit}
+    return {SINCE: str(since), **commit}
+
+
+def remembered(summary: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The property that says once more what the table's next snapshot says: others may expire that snapshot."""
+    sequence = str(table.metadata.next_sequence_number())
+    return {NEWEST: json.dumps({**summary, SEQUENCE: sequence})} if POSITION in summary else {}
 
 
 def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
@@ -83,34 +110,60 @@ def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | No
     properties = table.metadata.properties
     if (properties.get(SOURCE), properties.get(OID)) != (source, str(oid)):
         return None
-    newest = next(_ours(table, source), None)
     own = own_position(table, source)
     position = floor[1] if floor is not None and floor[0] == own else own  # else others went back to a snapshot
-    counts = _counts(newest) if newest else Counts()
+    said = _newest(table, source)
+    counts = Counts(**json.loads(said[COUNTS])) if said else Counts()
     return IcebergStanding(oid, table, position, MirroredColumns.parse(properties[COLUMNS]), counts)
 
 
 def own_position(table: Table, source: str) -> Lsn:
     """The position that the table's snapshots show by themselves."""
-    newest = next(_ours(table, source), None)
-    return _position(newest) if newest else Lsn(0)
+    said = _newest(table, source)
+    return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
-def snapshot_at(table: Table, source: str, at: Lsn) -> tuple[Snapshot, Lsn] | None:
+def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
     """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
     found: Snapshot | None = None
     for snapshot in _ancestry(table):
         found = found or snapshot
         if _is_ours(snapshot, source):
-            position = _position(snapshot)
-            if position <= at:
-                return found, position
+            if _position(snapshot) <= at:
+                return found
             found = None
     return None
 
 
-def _ours(table: Table, source: str) -> Iterator[Snapshot]:
-    return (each for each in _ancestry(table) if _is_ours(each, source))
+def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
+    """The table's snapshots, the newest first; what other clients did after one of ours counts with it."""
+    found: list[Stretch] = []
+    newest, last = None, standing.position
+    for snapshot in _ancestry(standing.table):
+        newest = newest or snapshot
+        if _is_ours(snapshot, source):
+            first = _position(snapshot)
+            found.append(Stretch(newest.snapshot_id, first, max(first, last)))
+            newest, last = None, _since(snapshot)
+    if not found and newest is not None and (own := own_position(standing.table, source)) > Lsn(0):
+        current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
+        return [Stretch(current, own, max(own, last))] if current is not None else []
+    return found
+
+
+def _newest(table: Table, source: str) -> Mapping[str, str] | None:
+    """What the newest snapshot of ours says; None if the table's history does not have one."""
+    oldest: Snapshot | None = None
+    for snapshot in _ancestry(table):
+        if _is_ours(snapshot, source):
+            return snapshot.summary.additional_properties if snapshot.summary else None
+        oldest = snapshot
+    said: dict[str, str] = json.loads(table.metadata.properties.get(NEWEST, "{}"))
+    if oldest is None or said.get(SOURCE) != source:
+        return None
+    # Another client may have expired our snapshot: then all that the history still has are newer ones.
+    then, kept = int(said[SEQUENCE]), {each.sequence_number or 0 for each in table.metadata.snapshots}
+    return said if then not in kept and then < (oldest.sequence_number or 0) else None
 
 
 def _ancestry(table: Table) -> Iterator[Snapshot]:
@@ -127,11 +180,12 @@ def _is_ours(snapshot: Snapshot, source: str) -> bool:
     return said.get(SOURCE) == source and POSITION in said
 
 
+def _since(snapshot: Snapshot) -> Lsn:
+    """Where the table was before; 0/0 for a copy, which does not depend on that."""
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return Lsn.parse(said.get(SINCE, "0/0"))
+
+
 def _position(snapshot: Snapshot) -> Lsn:
     assert snapshot.summary is not None
     return Lsn.parse(snapshot.summary.additional_properties[POSITION])
-
-
-def _counts(snapshot: Snapshot) -> Counts:
-    assert snapshot.summary is not None
-    return Counts(**json.loads(snapshot.summary.additional_properties[COUNTS]))

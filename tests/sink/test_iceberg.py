@@ -1,0 +1,211 @@
+"""An Iceberg lake that others change while we write to it, and what becomes of a delivery or a copy then."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from headwater.change import Lsn, TableName
+from headwater.errors import CommitConflict, CommitError, OperatorMustAct
+from headwater.lake import quarantine
+from headwater.lake.sink import MirrorSpec
+from headwater.lake.sqltext import identifier
+from headwater.lake.target import rows_of
+from headwater.sink.iceberg.address import IcebergAddress
+from headwater.sink.iceberg.delivery import IcebergDelivery
+from headwater.sink.iceberg.lake import IcebergLake
+from headwater.sink.iceberg.quarantine import keep
+from tests.iceberg.restcatalog import rest_catalog
+from tests.sink.sinkbench import OID, OTHER, Attempt, Bench, T, U, column, kinds_of, relation, typed, written
+
+
+class Ice(Bench):
+    """One lake, and the catalog of another client of it."""
+
+    stock: Catalog
+
+    def theirs(self, name: TableName = T) -> Table:
+        return self.stock.load_table(tuple(name))
+
+    def compacted(self, name: TableName = T) -> None:
+        """Another client writes all rows of a table into one file."""
+        table = self.theirs(name)
+        with warnings.catch_warnings(action="ignore"):  # it cannot merge on read, as the table's properties ask for
+            table.overwrite(table.scan().to_arrow())
+
+
+@pytest.fixture(params=["sql", "rest"])
+def ice(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ice]:
+    with ExitStack() as held:
+        properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/ice.sqlite", "warehouse": f"{tmp_path}/warehouse"}
+        if request.param == "rest":
+            properties = held.enter_context(rest_catalog(tmp_path)).properties
+        address = IcebergAddress(properties)
+
+        def read(name: TableName) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = bench.theirs(name).scan().to_arrow().to_pylist()
+            return found
+
+        bench = Ice(
+            lambda source: held.enter_context(closing(address.open(source))), read, row_lineage=False, defaults=False
+        )
+        with closing(address.open("0/db/g")):
+            stock = held.enter_context(closing(load_catalog("default", **properties)))
+        object.__setattr__(bench, "stock", stock)
+        yield bench
+
+
+def test_a_truncate_empties_the_table_though_another_client_has_compacted_it_meanwhile(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")])
+    ice.deliver(200, insert=[(3, "c")])
+    attempt = ice.attempt(insert=[(4, "d")], truncate=True)
+    ice.compacted()
+    attempt.commit(300)
+    assert ice.rows() == [(4, "d")]
+
+
+def test_a_copy_in_place_replaces_all_rows_though_another_client_has_compacted_them_meanwhile(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")])
+    ice.deliver(200, insert=[(3, "c")])
+    sink, of = ice.sink, relation()
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
+    reports = {rows_of(OID): written(copy.target, rows_of(OID), [(typed(of, [(5, "new")]), None)])}
+    ice.compacted()
+    copy.commit([OID], reports, Lsn(300))
+    assert ice.rows() == [(5, "new")]
+
+
+def test_a_column_of_ours_never_gets_the_field_id_of_one_that_another_client_adds_meanwhile(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    wider = relation(column("id", "int4", 1), column("v", "text", 2), column("w", "text", 3))
+    plan, _ = ice.sink.plan().evolved(wider, kinds_of(wider))
+    attempt = ice.attempt(of=wider, plan=plan, insert=[(2, "b", "ours")])
+    with ice.theirs().update_schema() as update:
+        update.add_column("x", StringType())
+    with pytest.raises(CommitConflict, match="altered"):
+        attempt.commit(200)
+    plan, _ = ice.sink.plan().evolved(wider, kinds_of(wider))
+    ice.attempt(of=wider, plan=plan, insert=[(2, "b", "ours")]).commit(200)
+    assert [tuple(row.items()) for row in ice.read(T) if row["id"] == 2] == [
+        (("id", 2), ("v", "b"), ("x", None), ("w", "ours"))
+    ]
+
+
+def test_a_commit_to_another_branch_is_no_obstacle(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    attempt = ice.attempt(insert=[(2, "b")])
+    table = ice.theirs()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    table.manage_snapshots().create_branch(snapshot.snapshot_id, "theirs").commit()
+    table.append(pa.table({"id": pa.array([9], pa.int32()), "v": ["z"]}, schema=_required(table)), branch="theirs")
+    attempt.commit(200)
+    assert ice.rows() == [(1, "a"), (2, "b")]
+
+
+def lake_of(attempt: Attempt) -> IcebergLake:
+    assert isinstance(attempt.delivery, IcebergDelivery)
+    return attempt.delivery.plan.lake
+
+
+def _required(table: Table) -> pa.Schema:
+    schema: pa.Schema = table.schema().as_arrow()
+    return pa.schema([field.with_type(pa.string() if field.name == "v" else field.type) for field in schema])
+
+
+def test_a_table_that_another_client_drops_meanwhile_is_a_conflict(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    attempt = ice.attempt(insert=[(2, "b")])
+    ice.stock.drop_table(tuple(T))
+    with pytest.raises(CommitError):
+        attempt.commit(200)
+    assert OID not in ice.sink.standings()
+
+
+def test_the_position_survives_the_expiry_of_our_snapshots_by_another_client(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")])
+    ice.deliver(200, insert=[(3, "c")])
+    ours = [each.snapshot_id for each in ice.theirs().metadata.snapshots]
+    ice.compacted()
+    ice.theirs().maintenance.expire_snapshots().by_ids(ours).commit()
+    assert ice.standing().position == Lsn(200)
+    ice.deliver(300, insert=[(4, "d")], delete=[1])
+    assert ice.rows() == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def test_values_in_quarantine_of_a_table_that_did_not_land_are_taken_back_by_the_next_plan(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    sink = ice.sink
+    attempt = ice.attempt(plan=sink.plan(), update=[(1, "b")]).with_misfits(ice.source, "odd")
+    ice.compacted()
+    assert attempt.commit(200).missed == {OID}
+    sink.standings()  # as many do between two deliveries
+    again = ice.attempt(plan=sink.plan(), update=[(1, "b")]).with_misfits(ice.source, "odd")
+    again.commit(200)
+    assert [row["value"] for row in ice.read(quarantine.NAME)] == ["odd"]
+
+
+def test_a_table_that_is_not_the_quarantine_is_refused_every_time(ice: Ice) -> None:
+    ice.stock.drop_table(tuple(quarantine.NAME))
+    ice.stock.create_table(tuple(quarantine.NAME), pa.schema([pa.field("x", pa.int64())]))
+    address = ice.sinks
+    for _ in range(2):
+        with pytest.raises(OperatorMustAct, match="not ours"):
+            address(ice.source)
+
+
+def test_files_of_a_copy_that_has_landed_stay_whatever_fails_after_it(tmp_path: Path) -> None:
+    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g")) as sink:
+        of = {oid: relation(oid=oid, name=name) for oid, name in ((OID, T), (OTHER, U), (99, T))}
+        for oid, replaced in ((OID, ()), (OTHER, ()), (99, (OID, OTHER))):
+            server.accepted = 2 if replaced else None  # the ledger and the table: nothing after it
+            spec = MirrorSpec(of[oid], kinds_of(of[oid]), of[oid].table, replaces=replaced)
+            copy = sink.begin_copy([sink.new_mirror(spec)], {})
+            reports = {rows_of(oid): written(copy.target, rows_of(oid), [(typed(of[oid], [(oid, "a")]), None)])}
+            try:
+                copy.commit([oid], reports, Lsn(100))
+            except CommitConflict:  # as if nothing had landed
+                copy.discard(reports)
+        assert server.catalog.load_table(tuple(T)).scan().to_arrow().to_pylist() == [{"id": 99, "v": "a"}]
+
+
+def test_a_plan_that_only_looks_leaves_the_values_of_a_delivery_that_is_about_to_land(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    attempt = ice.attempt(update=[(1, "b")]).with_misfits(ice.source, "odd")
+    looking = ice.sink
+    keep(lake_of(attempt), attempt.reports, {OID: Lsn(200)})  # the first half of a commit
+    looking.plan()
+    assert [row["value"] for row in ice.read(quarantine.NAME)] == ["odd"]
+
+
+@pytest.mark.parametrize("name", ["../../outside", "a/b", "what?#", "100%25", "ein Name", "テーブル", "it's [x]*"])
+def test_whatever_a_table_is_called_its_files_are_in_a_folder_of_its_own_below_the_warehouse(
+    tmp_path: Path, name: str
+) -> None:
+    warehouse = tmp_path / "100% ware'house é"
+    address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(warehouse)})
+    of = relation(name=TableName(name.replace(".", "-"), name))
+    with closing(address.open("1/db/g")) as sink:
+        bench = Bench(lambda _: sink, lambda _: [])
+        bench.copy([(1, "a"), (2, "b")], of=of)
+        bench.deliver(200, of=of, update=[(1, "c")])
+        location = sink.standings()[OID].table.metadata.location
+        reader = sink.reader(200)
+    folder = Path(location.removeprefix(f"{warehouse}/"))
+    assert len(folder.parts) == 2
+    assert not {"..", "."} & {*folder.parts}
+    assert re.fullmatch("[-A-Za-z0-9_.]*", "".join(folder.parts))
+    with closing(reader.connect()) as con:
+        reader.attach(con, "lake")
+        found = con.execute(f"FROM lake.{identifier(of.table.schema)}.{identifier(name)} ORDER BY id").fetchall()
+    assert found == [(1, "c"), (2, "b")]
