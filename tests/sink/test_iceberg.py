@@ -25,6 +25,7 @@ from headwater.sink.iceberg.address import IcebergAddress
 from headwater.sink.iceberg.delivery import IcebergDelivery
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.quarantine import keep
+from headwater.sink.iceberg.standing import IcebergStanding
 from tests.iceberg.restcatalog import rest_catalog
 from tests.sink.sinkbench import OID, OTHER, Attempt, Bench, T, U, column, kinds_of, relation, typed, written
 
@@ -227,3 +228,19 @@ def test_a_warehouse_that_is_not_mounted_is_reported_as_lost_and_nothing_is_give
     (tmp_path / "elsewhere").rename(warehouse)
     with closing(address.open("1/db/g")) as sink:
         assert sink.standings()[OID].position == Lsn(100)
+
+
+def test_a_reader_goes_on_however_many_deliveries_come_meanwhile(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    with closing(ice.sink) as sink:
+        reader = sink.reader(100)
+    for at in range(200, 230):
+        ice.deliver(at, insert=[(at, "later")])
+    there = ice.standing()
+    assert isinstance(there, IcebergStanding)
+    assert (
+        len(list(Path(there.table.metadata.location, "metadata").glob("*.metadata.json"))) <= 23
+    )  # old ones are deleted
+    with closing(reader.connect()) as con:
+        reader.attach(con, "lake")
+        assert con.execute("FROM lake.public.t").fetchall() == [(1, "a")]

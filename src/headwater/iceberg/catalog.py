@@ -6,7 +6,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -244,8 +244,9 @@ class IcebergCatalog:
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> Table:
         done = self._catalog.commit_table(table, requirements, updates)
-        io = table.io
-        return Table(table.name(), done.metadata, done.metadata_location, io, self._catalog)
+        with suppress(OSError):  # it has landed; what is left here, `maintain` collects
+            self._catalog._delete_old_metadata(table.io, table.metadata, done.metadata)
+        return Table(table.name(), done.metadata, done.metadata_location, table.io, self._catalog)
 
     def _location(self, name: TableName) -> str | None:
         """A folder of its own for each table: under one that is its name, a renamed table's files would mix with it."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import Table
 
 from headwater.change import Lsn, TableName
 from headwater.iceberg.catalog import IcebergCatalog
@@ -61,10 +65,10 @@ class IcebergSink:
         for each in lake.standings().values():
             snapshot = snapshot_at(each.table, self.source, at)
             if snapshot is not None:
-                tables[each.name] = ReadTable(each.table.metadata_location, snapshot.snapshot_id)
+                tables[each.name] = ReadTable(_kept_metadata(each.table), snapshot.snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
-        tables[quarantine.NAME] = ReadTable(kept.metadata_location, current.snapshot_id if current else None)
+        tables[quarantine.NAME] = ReadTable(_kept_metadata(kept), current.snapshot_id if current else None)
         return IcebergReader(tables, lake.s3)
 
     def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
@@ -111,3 +115,13 @@ class IcebergSink:
 
     def close(self) -> None:
         self._catalog.close()
+
+
+def _kept_metadata(table: Table) -> str:
+    """A copy of the table's metadata: deliveries delete their own after some commits, and a reader may take longer.
+
+    `headwater maintain` deletes the copy, as it does any file that the table does not have.
+    """
+    path = f"{table.metadata.location}/metadata/headwater-{uuid.uuid4().hex}.metadata.json"
+    ToOutputFile.table_metadata(table.metadata, table.io.new_output(path))
+    return path
