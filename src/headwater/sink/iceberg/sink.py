@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from pyiceberg.table import Table
 
 from headwater.change import Lsn, TableName
 from headwater.files import filesystem
@@ -107,12 +109,16 @@ class IcebergSink:
         lake, count = self._lake, 0
         lake.forget()  # what has landed meanwhile must not be deleted
         open_ = lake.attempts.open()
-        for location in {location for locations in open_.values() for location in locations}:
-            files = filesystem(location, lake.s3)
-            known = self._known(location)
-            for path in files_of(location, open_.keys(), lake.s3):
+        written = {
+            location: found
+            for location in {location for locations in open_.values() for location in locations}
+            if (found := files_of(location, open_.keys(), lake.s3))
+        }
+        known = self._known(written.keys())
+        for location, paths in written.items():
+            for path in paths:
                 if path.rsplit("/", 1)[-1] not in known:
-                    files.delete_file(path)
+                    filesystem(location, lake.s3).delete_file(path)
                     count += 1
         for attempt in open_:
             lake.attempts.end(attempt)
@@ -121,15 +127,24 @@ class IcebergSink:
     def close(self) -> None:
         self._catalog.close()
 
-    def _known(self, location: str) -> set[str]:
-        """The names of all files that a snapshot of the table at this location has."""
+    def _known(self, locations: Collection[str]) -> set[str]:
+        """The names of all files that snapshots of the tables at these locations have."""
         lake = self._lake
-        tables = [*(each.table for each in lake.standings().values()), lake.quarantine()]
         return {
             entry.data_file.file_path.rsplit("/", 1)[-1]
-            for table in tables
-            if table.metadata.location == location
+            for table in self._tables_at(locations)
             for snapshot in table.metadata.snapshots
             for manifest in snapshot.manifests(table.io)
             for entry in lake.manifests.entries(manifest, table.io)
         }
+
+    def _tables_at(self, locations: Collection[str]) -> Iterator[Table]:
+        ours = [*(each.table for each in self._lake.standings().values()), self._lake.quarantine()]
+        yield from (each for each in ours if each.metadata.location in locations)
+        if set(locations) <= {each.metadata.location for each in ours}:
+            return
+        # A table that was never made, or one that another client has renamed: then its files are not ours to delete.
+        for name in set(self._catalog.names()[1]) - {TableName(*each.name()) for each in ours}:
+            table = self._catalog.load(name)
+            if table is not None and table.metadata.location in locations:
+                yield table
