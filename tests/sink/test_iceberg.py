@@ -267,3 +267,13 @@ def test_tables_that_duckdb_cannot_read_do_not_keep_others_from_being_queried(tm
         assert con.execute("FROM lake.public.t").fetchall() == [(1, "a")]
         assert con.execute("FROM lake.public.empty").fetchall() == []
         queried.files(con, "lake")
+
+
+def test_a_mirror_that_another_client_drops_before_it_is_renamed_is_a_conflict(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    sink = ice.sink
+    assert OID in sink.standings()
+    ice.stock.drop_table(tuple(T))
+    with pytest.raises(CommitConflict, match="another client"):
+        sink.rename({OID: U})
+    assert OID not in sink.standings()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pyiceberg.table import Table
 
 from headwater.change import Lsn, TableName
+from headwater.errors import HeadwaterError
 from headwater.files import filesystem
 from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
@@ -103,7 +104,11 @@ class IcebergSink:
         return IcebergNames(self._catalog, {here[oid].name for oid in given_up if oid in here})
 
     def rename(self, names: Mapping[int, TableName]) -> None:
-        rename_mirrors(self._lake, names)
+        try:
+            rename_mirrors(self._lake, names)
+        except HeadwaterError:
+            self._lake.forget()
+            raise
 
     def collect(self) -> int:
         lake, count = self._lake, 0
