@@ -67,7 +67,7 @@ def test_every_option_of_a_command_is_explained_to_operators(name: str) -> None:
 def test_every_key_of_the_config_is_explained() -> None:
     schema = Config.model_json_schema(by_alias=True)
     keys = set(schema["properties"])
-    for name in ("DuckLake", "Group", "Flush", "Spark"):
+    for name in ("DuckLake", "Group", "Flush", "Maintenance", "Spark"):
         keys |= set(schema["$defs"][name]["properties"])
     keys |= set(schema["$defs"]["Table"]["anyOf"][1]["properties"])
     missing = [key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", DOCS["configuration.md"])]

@@ -34,6 +34,10 @@ FAILPOINTS = {
     "iceberg.replaced": "a table's new copy has landed, the mirrors that it replaces are still there",
     "deliver.committed": "the lake has the batch, the state does not have it yet",
     "deliver.recorded": "the state has it too",
+    "maintain.read": "a Spark task has read the rows of files to be merged",
+    "maintain.written": "merged files are written, not committed",
+    "maintain.merged": "merged files are in the lake, in place of the old ones",
+    "maintain.expired": "old snapshots are gone, the files that only they needed are still there",
 }
 
 

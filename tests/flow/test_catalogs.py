@@ -152,7 +152,7 @@ def test_a_lake_and_a_log_in_s3(bucket: str, database: str, spark: SparkSession,
 
 
 class IcebergElsewhere(Elsewhere, IcebergMirror):
-    """An Iceberg lake whose warehouse is anywhere, and that may be told more properties."""
+    """An Iceberg lake whose warehouse is anywhere, and with more properties."""
 
     more: Mapping[str, str] = {}
 
@@ -172,13 +172,13 @@ class IcebergElsewhere(Elsewhere, IcebergMirror):
         return con
 
 
-@pytest.mark.parametrize("told", ["in the environment", "in the properties"])
+@pytest.mark.parametrize("keys", ["in the environment", "in the properties"])
 def test_an_iceberg_lake_in_s3(
-    told: str, bucket: str, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    keys: str, bucket: str, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = f"{bucket}/{tmp_path.name}/warehouse"
     with closing(IcebergElsewhere(database, spark, tmp_path, f"sqlite:///{tmp_path}/ice.sqlite", data)) as mirror:
-        if told == "in the properties":
+        if keys == "in the properties":
             names = {"AWS_ACCESS_KEY_ID": "s3.access-key-id", "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key"}
             names["AWS_ENDPOINT_URL"] = "s3.endpoint"
             mirror.more = {name: os.environ[variable] for variable, name in names.items()}

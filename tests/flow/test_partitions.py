@@ -116,6 +116,19 @@ def test_an_iceberg_table_says_how_it_is_partitioned_and_sorted(iceberg_mirror: 
         assert file.partition == of[path]
 
 
+def test_the_sort_order_of_an_iceberg_table_follows_its_key(iceberg_mirror: IcebergMirror) -> None:
+    mirror = iceberg_mirror
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    mirror.start({"table": "public.t", "partition_by": ["bucket(2, code)"]})
+    mirror.execute("ALTER TABLE t DROP id, ADD PRIMARY KEY (code)", "INSERT INTO t VALUES ('c')")
+    mirror.execute("UPDATE t SET code = 'd' WHERE code = 'a'")
+    mirror.settle()
+    mirror.assert_equal("t")
+    table = iceberg_table(mirror, "t")
+    assert [field.source_id for field in table.sort_order().fields] == [table.schema().find_field("code").field_id]
+    assert sorted(table.scan().to_arrow()["code"].to_pylist()) == ["b", "c", "d"]
+
+
 def test_an_update_searches_only_the_partitions_of_its_key(lake: tuple[str, Mirror]) -> None:
     _, mirror = lake
     mirror.execute("CREATE TABLE t (day date, name text, n int, PRIMARY KEY (name, day))")

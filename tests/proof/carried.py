@@ -36,6 +36,7 @@ _ASKED = {  # of PostgreSQL, of DuckDB
     "bytea": ("encode({0}, 'hex')", "lower(hex({0}))"),
     "real": ("{0}::double precision::text", "CAST(CAST({0} AS DOUBLE) AS VARCHAR)"),
 }
+_MOMENTS = ("timestamp without time zone", "timestamp with time zone", "date")
 _LIST = (
     "CASE WHEN cardinality({0}) > 0 AND (array_ndims({0}) <> 1 OR array_lower({0}, 1) <> 1) THEN NULL"
     " ELSE {0}::text[] END",
@@ -84,7 +85,7 @@ def _assert_table(mirror: Mirror, row: TableRow) -> None:
     theirs = _query(name, {column: each[0] for column, each in asked.items()}, also="{0}::text")
     lake = [tuple(_plain(value, kinds[c]) for c, value in zip(kinds, each, strict=True)) for each in mirror.ask(ours)]
     source = [
-        tuple(_spelled(value, text, kinds[c]) for c, (value, text) in zip(kinds, _pairs(each), strict=True))
+        tuple(_spelled(mirror, value, text, kinds[c]) for c, (value, text) in zip(kinds, _pairs(each), strict=True))
         for each in mirror.rows_of(theirs)
     ]
     held = Counter(tuple(None if isinstance(value, Misfit) else value for value in each) for each in source)
@@ -101,10 +102,12 @@ def _pairs(row: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     return list(zip(row[::2], row[1::2], strict=True))
 
 
-def _spelled(value: Any, text: str | None, kind: str) -> Any:
+def _spelled(mirror: Mirror, value: Any, text: str | None, kind: str) -> Any:
     """What PostgreSQL has; `text` is its own print."""
     if text is None:
         return None
+    if mirror.kind == "iceberg" and kind in _MOMENTS and text.endswith("infinity"):
+        return Misfit(text)
     numeric = kind.removesuffix("[]")
     unlimited, limited = numeric == "numeric", numeric.startswith("numeric(")
     each = value if isinstance(value, list) else [value]

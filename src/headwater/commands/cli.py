@@ -14,6 +14,7 @@ from headwater.commands.doctor import doctor
 from headwater.commands.exits import Exits, open_standard_streams
 from headwater.commands.group import group
 from headwater.commands.init import init
+from headwater.commands.maintain import maintain
 from headwater.commands.options import Options, common_options
 from headwater.commands.query import query
 from headwater.commands.run import capture, deliver, run
@@ -43,6 +44,7 @@ def cli(options: Options) -> None:
       headwater run                           mirror until Ctrl-C, or --until-caught-up
       headwater status --watch                how far behind it is
       headwater verify                        does the lake equal the source?
+      headwater maintain                      merge small files of the lakes, remove what is old
       headwater group list                    which groups there are; `group drop` ends one
       headwater query 'SELECT count(*) FROM public.orders' --fresh
     \b
@@ -52,7 +54,7 @@ def cli(options: Options) -> None:
     configure(options.log_format)
 
 
-for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, group, config):
+for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, maintain, group, config):
     cli.add_command(each)
 
 

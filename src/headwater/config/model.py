@@ -29,6 +29,8 @@ from headwater.config.values import (
     ColumnNames,
     Count,
     Duration,
+    DurationOrOff,
+    GraceOrOff,
     GroupName,
     IcebergProperties,
     LakeTypeName,
@@ -38,6 +40,7 @@ from headwater.config.values import (
     Port,
     PostgresUrl,
     SourceTable,
+    Switch,
     Text,
     iceberg_secrets,
     url_secrets,
@@ -51,6 +54,7 @@ __all__ = [
     "Flush",
     "Group",
     "Iceberg",
+    "Maintenance",
     "Route",
     "RouteDestination",
     "RouteSource",
@@ -187,6 +191,14 @@ class Route(_Model):
     to: tuple[RouteDestination, ...]
 
 
+class Maintenance(_Model):
+    """Of the lakes: what `maintain` does, and `run` by itself if the file has it."""
+
+    merge: Switch = True
+    expire: DurationOrOff = Field(default=None, json_schema_extra={"default": False})
+    orphans: GraceOrOff = Field(default=timedelta(days=1), json_schema_extra={"default": "1d"})
+
+
 class Spark(_Model):
     master: str = "local[*]"
     conf: dict[str, Text] = Field(default={}, repr=False)
@@ -207,6 +219,7 @@ class Config(_Model):
     lakes: dict[Name, Lake]
     groups: dict[GroupName, Group] = {}
     routes: dict[Name, Route] = {}
+    maintenance: Maintenance | None = None  # None: `run` does none
     spark: Spark = Spark()
     server: Server | None = None
 

@@ -31,6 +31,8 @@ __all__ = [
     "ColumnNames",
     "Count",
     "Duration",
+    "DurationOrOff",
+    "GraceOrOff",
     "GroupName",
     "IcebergProperties",
     "LakeTypeName",
@@ -40,6 +42,7 @@ __all__ = [
     "Port",
     "PostgresUrl",
     "SourceTable",
+    "Switch",
     "Text",
     "duration",
     "iceberg_secrets",
@@ -48,11 +51,12 @@ __all__ = [
     "without_schema",
 ]
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
 _CATALOGS = ("sql", "rest", "glue", "hive", "dynamodb", "bigquery")
 _STORES = ("s3", "s3a", "s3n")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+SHORTEST_GRACE = timedelta(minutes=10)
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def duration(value: object) -> timedelta:
@@ -61,11 +65,30 @@ def duration(value: object) -> timedelta:
         return value
     match = _DURATION.fullmatch(str(value).strip())
     if match is None:
-        raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s or 1m)")
+        raise ValueError(f"not a duration: {shown(value)} (write 500ms, 2s, 1m or 7d)")
     length = timedelta(**{_UNITS[match[2]]: float(match[1])})
     if not length:
         raise ValueError(f"a duration must be longer than 0: {shown(value)}")
     return length
+
+
+def _switch(value: object) -> object:
+    """YAML reads on and off as true and false; from a variable they come as text."""
+    return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _or_off(value: object) -> timedelta | None:
+    if value is None or _switch(value) is False:
+        return None
+    if isinstance(value, bool):
+        raise ValueError("expected off, or a duration like 7d")
+    return duration(value)
+
+
+def _grace(value: timedelta | None) -> timedelta | None:
+    if value is not None and value < SHORTEST_GRACE:
+        raise ValueError("shorter than 10m: files that a delivery is about to commit would be taken for orphans")
+    return value
 
 
 def postgres_url(url: str) -> str:
@@ -290,8 +313,16 @@ Duration = Annotated[
     timedelta,
     PlainValidator(duration),
     PlainSerializer(lambda duration: f"{duration.total_seconds():g}s"),
-    WithJsonSchema({"type": "string", "examples": ["500ms", "2s", "1m"]}),
+    WithJsonSchema({"type": "string", "examples": ["500ms", "2s", "1m", "7d"]}),
 ]
+DurationOrOff = Annotated[
+    timedelta | None,
+    PlainValidator(_or_off),
+    PlainSerializer(lambda duration: f"{duration.total_seconds():g}s" if duration else False),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"const": False}], "examples": ["7d", "off"]}),
+]
+GraceOrOff = Annotated[DurationOrOff, AfterValidator(_grace)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
 Place = Annotated[str, AfterValidator(_place)]
 SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]

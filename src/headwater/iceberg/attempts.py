@@ -18,7 +18,7 @@ from pyarrow import fs
 from headwater.errors import CommitConflict
 from headwater.files import S3, durable, filesystem, folder, inside
 
-__all__ = ["Attempts", "files_of"]
+__all__ = ["Attempts", "attempt_of", "files_of", "under_way"]
 
 _NAME = re.compile(r"headwater-([0-9a-f]{32})-[^/]*\.parquet$")
 
@@ -74,4 +74,16 @@ def files_of(location: str, attempts: Iterable[str], s3: S3 | None) -> list[str]
     """The paths of these attempts' files in the table at this location, as the filesystem spells them."""
     files, wanted = filesystem(location, s3), set(attempts)
     found = files.get_file_info(fs.FileSelector(f"{inside(location)}/data", allow_not_found=True, recursive=True))
-    return [each.path for each in found if (name := _NAME.search(each.path)) and name[1] in wanted]
+    return [each.path for each in found if attempt_of(each.path) in wanted]
+
+
+def attempt_of(path: str) -> str | None:
+    """The attempt that wrote a file, by the file's name; None if it is no data file of ours."""
+    name = _NAME.search(path)
+    return name[1] if name else None
+
+
+def under_way(location: str, s3: S3 | None) -> set[str]:
+    """The attempts of all sources that have a marker."""
+    where = fs.FileSelector(f"{inside(location)}/attempts", allow_not_found=True, recursive=True)
+    return {each.base_name for each in filesystem(location, s3).get_file_info(where) if each.is_file}

@@ -44,6 +44,11 @@ class LiveFile:
     deletes: tuple[DeleteFile, ...] = ()
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Its own, and those of its delete files."""
+        return (self.path, *(each.path for each in self.deletes))
+
+    @property
     def deleted(self) -> int:
         """How many rows are deleted from it, at most: a delete file of another client may be for many files."""
         return min(self.rows, sum(each.rows for each in self.deletes))

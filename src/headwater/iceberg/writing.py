@@ -46,10 +46,10 @@ class DataFolder:
 
 
 def write_data_file(
-    where: DataFolder, rows: pa.Table, schema: Schema, spec_id: int = 0, partition: Partition = ()
+    where: DataFolder, rows: pa.Table, schema: Schema, spec_id: int = 0, partition: Partition = (), kind: str = ""
 ) -> NewFile:
     """Write rows, all of one partition, into a new file; columns are taken by name."""
-    path, metrics = where.new_path(), MetricsCollector(schema)
+    path, metrics = where.new_path(kind), MetricsCollector(schema)
     done = write_parquet(where.files, where.inside(path), arrow_schema(schema), rows, metrics.add)
     return NewFile("rows", path, done.rows, done.size, metrics.finish(), spec_id, partition)
 

@@ -122,7 +122,7 @@ def divided(values: Sequence[pa.Array]) -> list[npt.NDArray[np.int64]]:
 
 
 def parts(rows: pa.Table, values: Sequence[pa.Array], most: int) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """The rows of each partition, at most so many at once, with their numbers; all rows are held twice meanwhile."""
+    """The rows of each partition, at most so many at once, with their numbers. Dividing takes thrice the memory."""
     chosen = [part for each in divided(values) for part in np.split(each, range(most, len(each), most))]
     ordered = rows if len(chosen) == 1 else rows.take(pa.array(np.concatenate(chosen)))
     first = 0

@@ -16,6 +16,7 @@ from headwater.change import NewestCommit, Position, Relation, TableName
 from headwater.errors import TableError
 from headwater.lake import history
 from headwater.lake.counts import Counts
+from headwater.lake.maintenance import Maintenance
 from headwater.lake.partitioning import PartitionBy, PartitionSupport
 from headwater.lake.target import Place, Reports, Sought, Target
 from headwater.values.types import LakeType
@@ -260,6 +261,10 @@ class Sink(Protocol[NewMirror, P]):
 
     def collect(self) -> int:
         """Delete what attempts that failed or were killed have written; how many files. None may be under way."""
+        ...
+
+    def maintenance(self) -> Maintenance | None:
+        """None for a lake that this version does not maintain."""
         ...
 
     def close(self) -> None: ...

@@ -18,6 +18,7 @@ from headwater.logs import redact
 from headwater.spark import session, warm_up
 from headwater.state import Lock
 from headwater.state.processes import announced
+from headwater.supervise.maintaining import BackgroundMaintenance
 from headwater.supervise.opening import mirroring, open_state, when_free
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
@@ -73,6 +74,7 @@ class _GroupDelivery(threading.Thread):
         self.all_needed = False
         self._config, self._env, self._group, self._spark, self._ending = config, env, name, spark, stop
         self._flush = config.groups[name].flush
+        self._maintenance = BackgroundMaintenance(config.maintenance) if config.maintenance else None
 
     def run(self) -> None:
         wait = BACKOFF_FIRST
@@ -124,6 +126,8 @@ class _GroupDelivery(threading.Thread):
             flow.retry(m)
             flow.copy(m)
             self._deliver_until_retry(m)
+            if self._maintenance is not None and not self._due(m):
+                self._maintenance.step(m)
             lock.keep()
 
     def _deliver_until_retry(self, m: flow.Mirroring) -> None:

@@ -92,5 +92,8 @@ class DuckLakeSink:
     def collect(self) -> int:
         return self._lake.collect(self.source)
 
+    def maintenance(self) -> None:
+        return None
+
     def close(self) -> None:
         self._lake.close()

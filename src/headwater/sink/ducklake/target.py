@@ -27,7 +27,7 @@ __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
-DIVIDED_BYTES = 128 << 20  # of rows that are held before they are divided into partitions, however many these are
+DIVIDED_BYTES = 64 << 20  # of rows that are held before they are divided into partitions, however many these are
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
 SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker

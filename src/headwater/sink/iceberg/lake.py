@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -13,6 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
+    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -28,6 +30,7 @@ from headwater.iceberg.catalog import IcebergCatalog
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
+from headwater.iceberg.retention import pruned
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
 from headwater.lake import quarantine
@@ -45,6 +48,7 @@ PROPERTIES = {
     "write.target-file-size-bytes": str(256 << 20),
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    "history.expire.min-snapshots-to-keep": "50",
 }
 _TRIES = 5
 
@@ -172,7 +176,8 @@ class IcebergLake:
             said = SetPropertiesUpdate(updates=remembered(commit.summary, table))
             failpoints.hit("deliver.before-commit")
             try:
-                return self.catalog.commit(table, requirements, (*commit.updates, *snapshot.updates, said))
+                updates = (*commit.updates, *snapshot.updates, said, *_without_old_snapshots(table))
+                return self.catalog.commit(table, requirements, updates)
             except CommitConflict:
                 for path in snapshot.written:
                     table.io.delete(path)
@@ -188,6 +193,18 @@ class IcebergLake:
         """What a commit of ours has made of a table."""
         if self._standings is not None:
             self._standings[standing.oid] = standing
+
+    def rewritten(self, table: Table) -> None:
+        """What maintenance has made of a table: other files or fewer snapshots, and the same rows."""
+        if _same(self._quarantine, table):
+            self._quarantine = table
+        standing = next((each for each in (self._standings or {}).values() if _same(each.table, table)), None)
+        if standing is None:
+            return
+        if own_position(standing.table, self.source) == own_position(table, self.source):
+            self.replace(replace(standing, table=table))
+        else:  # a delivery of another process came before it
+            self.forget()
 
     def moved(self, oid: int, position: Lsn) -> None:
         """A table without a change stands further on now."""
@@ -226,6 +243,16 @@ class IcebergLake:
         )
         spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
         return self.catalog.create(self.catalog.stage(quarantine.NAME, schema, spec, order, PROPERTIES))
+
+
+def _same(one: Table | None, other: Table) -> bool:
+    return one is not None and one.metadata.table_uuid == other.metadata.table_uuid
+
+
+def _without_old_snapshots(table: Table) -> tuple[TableUpdate, ...]:
+    """What removes snapshots if they are too many. Their files stay until maintenance finds that nothing needs them."""
+    old = pruned(table.metadata, datetime.now(UTC))
+    return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
 
 
 def _columns(table: Table) -> tuple[int, int]:

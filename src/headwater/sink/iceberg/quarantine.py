@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 
+from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from headwater import failpoints
@@ -21,7 +22,9 @@ from headwater.sink.iceberg.lake import IcebergLake, TableCommit
 from headwater.sink.iceberg.reports import file_changes, touched
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, landing
 
-__all__ = ["heal", "keep", "settle_all"]
+__all__ = ["came_ahead", "heal", "keep", "settle_all"]
+
+_AHEAD = "headwater.ahead."
 
 
 def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: Collection[bytes] = ()) -> bool:
@@ -58,7 +61,7 @@ def heal(lake: IcebergLake) -> None:
     said = SetPropertiesUpdate(updates={_ahead(lake.source): "{}"})
     if lost:
         live = {each.path: each for each in lake.files(table)}
-        gone = [path for name in lost & live.keys() for path in (name, *(d.path for d in live[name].deletes))]
+        gone = [path for name in lost & live.keys() for path in live[name].paths]
         lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}, None, (said,)))
     lake.healed = True
 
@@ -79,5 +82,11 @@ def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int]
     return reports
 
 
+def came_ahead(table: Table) -> set[str]:
+    """The files that may still be taken back, of any source."""
+    found = (json.loads(text) for name, text in table.metadata.properties.items() if name.startswith(_AHEAD))
+    return {path for ahead in found for each in ahead.values() for path in each["files"]}
+
+
 def _ahead(source: str) -> str:
-    return f"headwater.ahead.{source}"
+    return f"{_AHEAD}{source}"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-from pyiceberg.table import Table
+from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.change import Lsn, TableName
 from headwater.errors import HeadwaterError
-from headwater.files import filesystem
-from headwater.iceberg.attempts import files_of
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
 from headwater.lake.sink import MirrorSpec, TableSnapshot
+from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
+from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.quarantine import heal
@@ -111,45 +109,10 @@ class IcebergSink:
             raise
 
     def collect(self) -> int:
-        lake, count = self._lake, 0
-        lake.forget()  # what has landed meanwhile must not be deleted
-        open_ = lake.attempts.open()
-        written = {
-            location: found
-            for location in {location for locations in open_.values() for location in locations}
-            if (found := files_of(location, open_.keys(), lake.s3))
-        }
-        known = self._known(written.keys())
-        for location, paths in written.items():
-            for path in paths:
-                if path.rsplit("/", 1)[-1] not in known:
-                    filesystem(location, lake.s3).delete_file(path)
-                    count += 1
-        for attempt in open_:
-            lake.attempts.end(attempt)
-        return count
+        return collected(self._lake, self._lake.attempts)
+
+    def maintenance(self) -> IcebergMaintenance:
+        return IcebergMaintenance(self._lake)
 
     def close(self) -> None:
         self._catalog.close()
-
-    def _known(self, locations: Collection[str]) -> set[str]:
-        """The names of all files that snapshots of the tables at these locations have."""
-        lake = self._lake
-        return {
-            entry.data_file.file_path.rsplit("/", 1)[-1]
-            for table in self._tables_at(locations)
-            for snapshot in table.metadata.snapshots
-            for manifest in snapshot.manifests(table.io)
-            for entry in lake.manifests.entries(manifest, table.io)
-        }
-
-    def _tables_at(self, locations: Collection[str]) -> Iterator[Table]:
-        ours = [*(each.table for each in self._lake.standings().values()), self._lake.quarantine()]
-        yield from (each for each in ours if each.metadata.location in locations)
-        if set(locations) <= {each.metadata.location for each in ours}:
-            return
-        # A table that was never made, or one that another client has renamed: then its files are not ours to delete.
-        for name in set(self._catalog.names()[1]) - {TableName(*each.name()) for each in ours}:
-            table = self._catalog.load(name)
-            if table is not None and table.metadata.location in locations:
-                yield table

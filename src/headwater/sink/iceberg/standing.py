@@ -23,10 +23,12 @@ __all__ = [
     "SOURCE",
     "IcebergStanding",
     "Stretch",
+    "carried_on",
     "delivered",
     "own_position",
     "ownership",
     "remembered",
+    "shows_position",
     "snapshot_at",
     "standing_of",
     "stretches",
@@ -116,6 +118,17 @@ def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | No
     said = _newest(table, source)
     counts = Counts(**json.loads(said[COUNTS])) if said else Counts()
     return IcebergStanding(oid, table, position, MirroredColumns.parse(properties[COLUMNS]), counts)
+
+
+def carried_on(table: Table, source: str) -> dict[str, str]:
+    """What the summary of a snapshot says that changes no row: the same as the newest of ours."""
+    said = _newest(table, source) or {}
+    return {name: value for name, value in said.items() if name.startswith("headwater.")}
+
+
+def shows_position(snapshot: Snapshot) -> bool:
+    """Whether it says how far a source is, of any group."""
+    return bool(snapshot.summary and POSITION in snapshot.summary.additional_properties)
 
 
 def own_position(table: Table, source: str) -> Lsn:

@@ -29,11 +29,11 @@ from headwater.lake.recent import Recent
 from headwater.lake.target import Destination, PartitionSet, Taken
 from headwater.sink.iceberg.reports import TakenOut, Wrote
 
-__all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing"]
+__all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing", "stored_columns"]
 
 FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
 FILE_BYTES = 256 << 20
-DIVIDED_BYTES = 128 << 20  # of rows that are held before they are divided into partitions, however many these are
+DIVIDED_BYTES = 64 << 20  # of rows that are held before they are divided into partitions, however many these are
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
 SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
@@ -97,7 +97,7 @@ class IcebergTarget:
     def rows(self, place: IcebergPlace, positions: pa.Array) -> pa.Table:
         fields = self._landing(place).schema.fields
         with parquet.opened(self._files(place.file.path), place.file.path) as opened:
-            return parquet.read_rows(opened, _stored(opened, fields), positions.to_numpy())
+            return parquet.read_rows(opened, stored_columns(opened, fields), positions.to_numpy())
 
     def take_out(self, place: IcebergPlace, positions: pa.Array) -> Taken | None:
         wanted, file = positions.to_numpy(), place.file
@@ -155,7 +155,7 @@ class IcebergTarget:
 
     def _read_keys(self, place: IcebergPlace, key: Sequence[NestedField]) -> Iterator[tuple[int, list[pa.Array]]]:
         with parquet.opened(self._files(place.file.path), place.file.path) as opened:
-            yield from parquet.read_columns(opened, _stored(opened, key))
+            yield from parquet.read_columns(opened, stored_columns(opened, key))
 
 
 _keys = Recent[list[tuple[int, list[pa.Array]]]](
@@ -163,7 +163,7 @@ _keys = Recent[list[tuple[int, list[pa.Array]]]](
 )
 
 
-def _stored(opened: pq.ParquetFile, fields: Sequence[NestedField]) -> list[StoredColumn]:
+def stored_columns(opened: pq.ParquetFile, fields: Sequence[NestedField]) -> list[StoredColumn]:
     """Columns by field id; those that the file is too old to have are null in every row."""
     by_id = {parquet.field_id(field): field.name for field in opened.schema_arrow}
     return [StoredColumn(each.name, plain_type(each.field_type), by_id.get(each.field_id)) for each in fields]

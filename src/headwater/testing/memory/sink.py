@@ -105,6 +105,9 @@ class MemorySink:
     def collect(self) -> int:
         return 0  # what was not committed was never anywhere
 
+    def maintenance(self) -> None:
+        return None
+
     def close(self) -> None:
         """There is nothing to give back."""
 

@@ -1,0 +1,96 @@
+"""Maintenance of a lake's tables: fewer and fuller files, no snapshots and files that are no longer needed.
+
+It is safe beside deliveries, which never wait for it: where the two meet, maintenance is what is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Protocol
+
+from headwater.change import TableName
+
+__all__ = ["Chores", "Maintenance", "MaintenancePolicy", "MergeWriter", "Merging"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePolicy:
+    """What to do; None: not at all. `expire` is the age of snapshots, `orphans` that of files that no snapshot has."""
+
+    merge: bool = True
+    expire: timedelta | None = None
+    orphans: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """What is worth doing in one table, or what was done: numbers of files, of their bytes, and of snapshots."""
+
+    merged_files: int = 0
+    merged_bytes: int = 0
+    written_files: int = 0
+    expired_snapshots: int = 0
+    expired_files: int = 0
+    orphans: int = 0
+    orphan_bytes: int = 0
+
+    def __add__(self, other: Chores) -> Chores:
+        return Chores(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Chores)))
+
+    def __bool__(self) -> bool:
+        return self != Chores()
+
+
+class Merging(Protocol):
+    """Files of one table that become fewer, on Spark: an attempt, which no reader sees before its commit."""
+
+    @property
+    def bins(self) -> Sequence[Any]:
+        """Units of work, picklable."""
+        ...
+
+    @property
+    def writer(self) -> MergeWriter: ...
+
+    def commit(self, reports: Sequence[bytes]) -> Chores:
+        """Put the new files in place of the old ones, but for those that a delivery has changed meanwhile.
+
+        CommitUnknown: it may have landed.
+        """
+        ...
+
+
+class MergeWriter(Protocol):
+    """What a lake does inside Spark's workers. Picklable."""
+
+    def write(self, bin: Any) -> bytes:
+        """Write the rows of a bin's files that are not deleted, as the table's newest columns have them; a report."""
+        ...
+
+
+class Maintenance(Protocol):
+    """Of the tables of one group. Only one process may do it at a time."""
+
+    def tables(self) -> Sequence[TableName]: ...
+
+    def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
+        """What would be done; nothing is changed."""
+        ...
+
+    def merging(self, table: TableName, most: int | None = None) -> Merging | None:
+        """Begin to merge files, of at most so many bins; None if no file is worth it."""
+        ...
+
+    def expire(self, table: TableName, age: timedelta) -> Chores:
+        """Remove snapshots that were replaced longer ago than this, and the files that only they needed."""
+        ...
+
+    def remove_orphans(self, table: TableName, age: timedelta) -> Chores:
+        """Delete files older than this that no snapshot has, and that no attempt may still bring."""
+        ...
+
+    def collect(self) -> int:
+        """Delete what earlier maintenance that failed or was killed has written; how many files."""
+        ...

@@ -1,0 +1,179 @@
+"""Maintenance of an Iceberg lake: files are merged, old snapshots expire, files that are not needed are deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+from pyiceberg.types import IntegerType, LongType, NestedField, PrimitiveType
+
+from headwater import failpoints
+from headwater.change import TableName
+from headwater.errors import CommitConflict, TableError
+from headwater.files import filesystem
+from headwater.iceberg.attempts import Attempts, attempt_of, under_way
+from headwater.iceberg.model import LiveFile
+from headwater.iceberg.orphans import Orphan, orphans
+from headwater.iceberg.packing import Bin, packed
+from headwater.iceberg.retention import expired, unneeded_files
+from headwater.lake import history, quarantine
+from headwater.lake.maintenance import Chores, MaintenancePolicy
+from headwater.sink.iceberg.collecting import collected
+from headwater.sink.iceberg.lake import IcebergLake
+from headwater.sink.iceberg.merging import IcebergMerging
+from headwater.sink.iceberg.quarantine import came_ahead
+from headwater.sink.iceberg.rewriting import IcebergMergeWriter
+from headwater.sink.iceberg.standing import shows_position
+
+__all__ = ["IcebergMaintenance"]
+
+_TRIES = 5
+_OWN_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # as the tables that we create have it
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergMaintenance:
+    """Implements `headwater.lake.maintenance.Maintenance`."""
+
+    lake: IcebergLake
+
+    def tables(self) -> list[TableName]:
+        return [*(each.name for each in self.lake.standings().values()), quarantine.NAME]
+
+    def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
+        found, chores = self._loaded(table), Chores()
+        if policy.merge:
+            bins = self._bins(found)
+            chores += Chores(sum(len(each.files) for each in bins), sum(each.size for each in bins), len(bins))
+        if policy.expire is not None:
+            gone = self._expired(found, policy.expire)
+            chores += Chores(expired_snapshots=len(gone), expired_files=len(self._only_in(found, gone)))
+        if policy.orphans is not None:
+            chores += _counted(self._orphans(table, policy.orphans))
+        return chores
+
+    def merging(self, table: TableName, most: int | None = None) -> IcebergMerging | None:
+        found = self._loaded(table)
+        bins = self._bins(found)[:most]
+        if not bins:
+            return None
+        metadata = found.metadata
+        attempt = self._attempts.begin([metadata.location])
+        key = [each.name for each in self._key(found)]
+        ordered = bool(key) and metadata.default_sort_order_id != 0
+        writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, self.lake.s3)
+        return IcebergMerging(self.lake, self._attempts, found, bins, writer)
+
+    def expire(self, table: TableName, age: timedelta) -> Chores:
+        for attempt in range(_TRIES):
+            found = self._loaded(table)
+            gone = self._expired(found, age)
+            if not gone:
+                return Chores()
+            try:
+                now = self._removed(found, gone)
+            except CommitConflict:
+                if attempt == _TRIES - 1:
+                    raise
+                continue
+            failpoints.hit("maintain.expired")
+            self.lake.rewritten(now)
+            files = self._only_in(found, gone)
+            for path in files:
+                with suppress(FileNotFoundError):
+                    found.io.delete(path)
+            return Chores(expired_snapshots=len(gone), expired_files=len(files))
+        raise AssertionError("unreachable")
+
+    def remove_orphans(self, table: TableName, age: timedelta) -> Chores:
+        found = self._orphans(table, age)
+        files = filesystem(self._loaded(table).metadata.location, self.lake.s3)
+        for each in found:
+            with suppress(FileNotFoundError):
+                files.delete_file(each.path)
+        return _counted(found)
+
+    def collect(self) -> int:
+        return collected(self.lake, self._attempts)
+
+    @property
+    def _attempts(self) -> Attempts:
+        """Its own, since a delivery takes all of its own that it finds for dead."""
+        return Attempts(self.lake.quarantine().metadata.location, f"{self.lake.source}/maintenance", self.lake.s3)
+
+    def _loaded(self, name: TableName) -> Table:
+        found = self.lake.catalog.load(name)
+        if found is None:
+            raise TableError(f"the lake has no table {str(name)!r} any longer")
+        return found
+
+    def _bins(self, table: Table) -> list[Bin]:
+        """Only of files that we wrote: those of other clients may show their columns by name, or be no Parquet."""
+        taboo, leading = came_ahead(table), self._key(table)[:1]
+        live = [each for each in self.lake.files(table) if attempt_of(each.path) and each.path not in taboo]
+        return packed(live, lambda each: _lowest(each, leading))
+
+    def _key(self, table: Table) -> list[NestedField]:
+        """The columns to sort by; none for a history, which stays in the order of its commits."""
+        fields = {each.field_id: each for each in table.schema().fields}
+        if set(history.COLUMNS) <= {each.name for each in fields.values()}:
+            return []
+        standing = next((s for s in self.lake.standings().values() if s.name == TableName(*table.name())), None)
+        ids = [standing.mirrored.fields[number] for number in sorted(standing.mirrored.key)] if standing else []
+        found = [fields[id_] for id_ in ids if id_ in fields]
+        return found if all(isinstance(each.field_type, PrimitiveType) for each in found) else []
+
+    def _expired(self, table: Table, age: timedelta) -> list[int]:
+        before = int((datetime.now(UTC) - age).timestamp() * 1000)
+        return expired(table.metadata, before, needed=shows_position)
+
+    def _removed(self, table: Table, gone: list[int]) -> Table:
+        unchanged = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.metadata.current_snapshot_id)
+        return self.lake.catalog.commit(table, (unchanged,), (RemoveSnapshotsUpdate(snapshot_ids=gone),))
+
+    def _only_in(self, table: Table, gone: list[int]) -> set[str]:
+        lost, snapshots = set(gone), table.metadata.snapshots
+        return unneeded_files(
+            table,
+            [each for each in snapshots if each.snapshot_id in lost],
+            [each for each in snapshots if each.snapshot_id not in lost],
+            self.lake.manifests,
+        )
+
+    def _orphans(self, name: TableName, age: timedelta) -> list[Orphan]:
+        open_ = under_way(self.lake.quarantine().metadata.location, self.lake.s3)
+        table = self._loaded(name)
+        return orphans([table, *self._sharing(table)], open_, age, self.lake.manifests, self.lake.s3)
+
+    def _sharing(self, table: Table) -> Iterator[Table]:
+        """Other tables whose files may be in the table's folder, if the catalog chose the folder by the name."""
+        location = table.metadata.location.rstrip("/")
+        if _OWN_FOLDER.search(location):
+            return
+        for name in self.lake.catalog.names()[1]:
+            other = self.lake.catalog.load(name)
+            if other is not None and other.metadata.location.rstrip("/").startswith(location):
+                yield other
+
+
+def _lowest(file: LiveFile, key: list[NestedField]) -> tuple[bool, Any]:
+    """The lowest value of the leading key column, by which files are put next to each other."""
+    for each in key:
+        if (low := file.lower.get(each.field_id)) is not None:
+            if isinstance(each.field_type, IntegerType | LongType):
+                return True, int.from_bytes(low, "little", signed=True)  # an int's stays readable as a long's
+            assert isinstance(each.field_type, PrimitiveType)
+            return True, from_bytes(each.field_type, low)
+    return False, 0
+
+
+def _counted(found: list[Orphan]) -> Chores:
+    return Chores(orphans=len(found), orphan_bytes=sum(each.size for each in found))

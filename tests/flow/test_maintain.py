@@ -1,0 +1,254 @@
+"""`headwater maintain` on Spark, beside deliveries, killed at each step, and from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.mirror import IcebergMirror, Mirror
+from tests.proof.processes import headwater
+
+from headwater import flow
+from headwater.change import TableName
+from headwater.commands.cli import cli
+from headwater.config import Config, Maintenance
+from headwater.errors import CommitConflict
+from headwater.lake.maintenance import Chores, MaintenancePolicy
+from headwater.lake.maintenance import Maintenance as LakeMaintenance
+from headwater.supervise.maintaining import BackgroundMaintenance
+
+ORDERS = TableName("public", "orders")
+ALL = MaintenancePolicy(expire=timedelta(microseconds=1), orphans=timedelta(days=1))
+
+
+@pytest.fixture
+def orders(iceberg_mirror: IcebergMirror) -> IcebergMirror:
+    """A table of many small files, with deletes in all of them and a column that is newer than most."""
+    mirror = iceberg_mirror
+    mirror.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 1000) i",
+    )
+    mirror.start()
+    for turn in range(6):
+        mirror.execute(
+            f"INSERT INTO orders SELECT i, 'new' FROM generate_series({2000 + 10 * turn}, {2009 + 10 * turn}) i",
+            f"UPDATE orders SET item = 'changed' WHERE id % 50 = {turn}",
+            f"DELETE FROM orders WHERE id % 50 = {turn + 10}",
+        )
+        if turn == 3:
+            mirror.execute("ALTER TABLE orders ADD COLUMN note text", "UPDATE orders SET note = 'x' WHERE id % 9 = 0")
+        mirror.sync()
+    return mirror
+
+
+def maintenance(mirror: Mirror) -> LakeMaintenance:
+    found = mirror.m.sink.maintenance()
+    assert found is not None
+    return found
+
+
+def maintained(mirror: Mirror, policy: MaintenancePolicy = ALL) -> Chores:
+    return flow.maintain(lambda: mirror.spark, maintenance(mirror), ORDERS, policy)
+
+
+def command(mirror: Mirror, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["-c", str(mirror.file), "maintain", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+def test_a_table_is_maintained_on_spark_and_deliveries_go_on(orders: IcebergMirror) -> None:
+    done = maintained(orders)
+    assert done.merged_files >= 7
+    assert done.written_files == 1
+    assert done.expired_snapshots >= 7
+    orders.assert_equal("orders")
+    orders.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0", "DELETE FROM orders WHERE id % 7 = 0")
+    orders.sync()
+    orders.assert_equal("orders")
+    assert [each.verdict for each in orders.verify()] == ["equal"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from tests.flow.test_maintain import ALL, ORDERS
+from headwater import flow
+from headwater.config import Config
+from headwater.supervise.opening import mirroring, open_state
+
+gateway = launch_gateway()  # PYSPARK_GATEWAY_PORT: one that runs already
+java = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+config = Config.load(Path(sys.argv[1]), {})
+m = mirroring(config, {}, open_state(config), "g", SparkSession(context))
+flow.maintain(lambda: m.spark, m.sink.maintenance(), ORDERS, ALL)
+"""
+
+
+@pytest.mark.parametrize("failpoint", ["maintain.written", "maintain.merged", "maintain.expired"])
+def test_maintenance_that_was_killed_leaves_a_right_table_and_nothing_that_stays(
+    failpoint: str, orders: IcebergMirror
+) -> None:
+    gateway = orders.spark.sparkContext._gateway
+    assert gateway is not None
+    environment = os.environ | {
+        "HEADWATER_FAILPOINT": failpoint,
+        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+        "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+    }
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, str(orders.file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    orders.assert_equal("orders")
+    orders.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0")
+    with suppress(CommitConflict):  # it was planned on the files of before, and is planned again
+        orders.sync()
+    orders.sync()
+    orders.assert_equal("orders")
+    maintenance(orders).collect()
+    maintained(orders)
+    orders.assert_equal("orders")
+    for path in files_of(orders):
+        long_ago = path.stat().st_mtime - 2 * 24 * 3600
+        os.utime(path, (long_ago, long_ago))
+    maintained(orders)
+    orders.assert_equal("orders")
+    assert {path for path in files_of(orders) if path.suffix == ".parquet"} == known_files(orders)
+
+
+def files_of(mirror: Mirror) -> list[Path]:
+    folder = Path(table_of(mirror).metadata.location)
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def table_of(mirror: Mirror):  # type: ignore[no-untyped-def]
+    return next(iter(mirror.m.sink.standings().values())).table  # type: ignore[attr-defined]
+
+
+def known_files(mirror: Mirror) -> set[Path]:
+    table = table_of(mirror).refresh()
+    return {
+        Path(entry.data_file.file_path)
+        for snapshot in table.metadata.snapshots
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+
+
+def test_a_worker_that_was_killed_leaves_files_that_the_next_maintenance_collects(orders: IcebergMirror) -> None:
+    merging = maintenance(orders).merging(ORDERS)
+    assert merging is not None
+    merging.writer.write(merging.bins[0])
+    assert maintenance(orders).collect() == 1
+    assert maintained(orders).written_files == 1
+    orders.assert_equal("orders")
+
+
+def test_the_command_says_what_it_would_do_and_does_it(orders: IcebergMirror) -> None:
+    before = files_of(orders)
+    code, said = command(orders, "--dry-run")
+    assert code == 0
+    assert "public.orders: would merge 7 files" in said
+    assert "main.headwater_quarantine: nothing to do" in said
+    assert files_of(orders) == before
+    code, said = headwater(orders.file, "maintain", "public.orders", "--json")  # it has a Spark of its own
+    assert code == 0
+    (done,) = json.loads(said)
+    assert (done["table"], done["merged_files"], done["written_files"]) == ("public.orders", 7, 1)
+    assert (done["ok"], done["note"]) == (True, "")
+    code, said = command(orders)
+    assert (code, said) == (0, "public.orders: nothing to do\nmain.headwater_quarantine: nothing to do\n")
+    orders.assert_equal("orders")
+
+
+def test_a_table_that_is_not_mirrored_is_a_usage_error(orders: IcebergMirror) -> None:
+    result = CliRunner().invoke(cli, ["-c", str(orders.file), "maintain", "public.order"])
+    assert result.exit_code == 2
+    assert "table 'public.order' is not mirrored\nhint: did you mean public.orders" in result.stderr
+
+
+def test_a_ducklake_says_that_it_is_not_maintained_yet(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    mirror.start()
+    code, said = command(mirror)
+    assert code == 0
+    assert "public.orders: maintenance of DuckLake lakes comes with a later version" in said
+
+
+def test_a_run_maintains_a_table_at_a_time_when_the_config_asks_for_it(orders: IcebergMirror) -> None:
+    background = BackgroundMaintenance(Maintenance())
+    background.step(orders.m)
+    assert maintained(orders, MaintenancePolicy()) == Chores()  # it has nothing left to merge
+    assert len(table_of(orders).refresh().inspect.data_files()) == 1
+    orders.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0")
+    orders.sync()
+    orders.assert_equal("orders")
+
+
+def test_a_run_leaves_maintenance_alone_while_a_command_does_it(orders: IcebergMirror) -> None:
+    background = BackgroundMaintenance(Maintenance())
+    with orders.m.state.lock("maintain:g"):
+        background.step(orders.m)
+    assert maintained(orders, MaintenancePolicy()).merged_files == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", MaintenancePolicy(merge=True, expire=None, orphans=timedelta(days=1))),
+        (
+            "{merge: off, expire: 7d, orphans: off}",
+            MaintenancePolicy(merge=False, expire=timedelta(days=7), orphans=None),
+        ),
+        ("{merge: 'on', expire: 'off', orphans: 12h}", MaintenancePolicy(orphans=timedelta(hours=12))),
+    ],
+)
+def test_the_config_says_what_is_done(text: str, expected: MaintenancePolicy, tmp_path: Path) -> None:
+    found = loaded(tmp_path, text).maintenance
+    assert found is not None
+    assert (found.merge, found.expire, found.orphans) == (expected.merge, expected.expire, expected.orphans)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{expire: on}", "expected off, or a duration like 7d"),
+        ("{expire: weekly}", "not a duration"),
+        ("{orphans: 1s}", "shorter than 10m"),
+        ("{merge: often}", "maintenance.merge"),
+        ("{vacuum: on}", "vacuum"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ExceptionGroup) as refused:
+        loaded(tmp_path, text)
+    assert said in "\n".join(map(str, refused.value.exceptions))
+
+
+def loaded(folder: Path, text: str) -> Config:
+    file = folder / "headwater.yaml"
+    file.write_text(
+        "source: postgresql://app@db/shop\nlog: ./log\n"
+        "lakes: {main: {ducklake: 'sqlite:///lake.sqlite', data_path: ./lake}}\n"
+        f"groups: {{g: {{tables: [public.orders]}}}}\nmaintenance: {text}\n"
+    )
+    return Config.load(file, {})
