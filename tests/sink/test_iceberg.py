@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pyiceberg.types import StringType
 from headwater.change import Lsn, TableName
 from headwater.errors import CommitConflict, CommitError, OperatorMustAct
 from headwater.lake import quarantine
+from headwater.lake.reading import connect as duckdb_connect
 from headwater.lake.sink import MirrorSpec
 from headwater.lake.sqltext import identifier
 from headwater.lake.target import rows_of
@@ -244,3 +246,51 @@ def test_a_reader_goes_on_however_many_deliveries_come_meanwhile(ice: Ice) -> No
     with closing(reader.connect()) as con:
         reader.attach(con, "lake")
         assert con.execute("FROM lake.public.t").fetchall() == [(1, "a")]
+
+
+def test_files_of_an_attempt_that_landed_stay_though_another_client_has_renamed_its_table(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    killed = ice.attempt(insert=[(2, "b")])
+    assert isinstance(killed.delivery, IcebergDelivery)
+    lake, marker = lake_of(killed), killed.delivery.target.attempt
+    killed.commit(200)
+    folder = Path(lake.attempts._folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / marker).write_text(json.dumps([ice.theirs().metadata.location]))  # as if the process had died here
+    ice.stock.rename_table(tuple(T), tuple(U))
+    ice.sink.collect()
+    assert ice.rows(U) == [(1, "a"), (2, "b")]
+
+
+def test_tables_that_duckdb_cannot_read_do_not_keep_others_from_being_queried(tmp_path: Path) -> None:
+    address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": f"{tmp_path}/w"})
+    with closing(address.open("1/db/g")) as sink:
+        Bench(lambda _: sink, lambda _: []).copy([(1, "a")])
+    with closing(load_catalog("default", **address.properties)) as stock:
+        stock.create_table(("public", "T"), pa.schema([pa.field("id", pa.int64())]))  # DuckDB takes it for `t`
+        stock.create_namespace(("nested", "deeper"))
+        stock.create_table(("nested", "deeper", "t"), pa.schema([pa.field("id", pa.int64())]))
+        broken = stock.create_table(("public", "broken"), pa.schema([pa.field("id", pa.int64())]))
+        broken.append(pa.table({"id": [1]}))
+        snapshot = broken.current_snapshot()
+        assert snapshot is not None
+        Path(snapshot.manifest_list).unlink()
+        empty = stock.create_table(("public", "empty"), pa.schema([pa.field("id", pa.int64())]))
+        assert empty.current_snapshot() is None
+    queried = address.queried()
+    with closing(duckdb_connect()) as con:
+        queried.prepare(con)
+        queried.attach(con, "lake")
+        assert con.execute("FROM lake.public.t").fetchall() == [(1, "a")]
+        assert con.execute("FROM lake.public.empty").fetchall() == []
+        queried.files(con, "lake")
+
+
+def test_a_mirror_that_another_client_drops_before_it_is_renamed_is_a_conflict(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    sink = ice.sink
+    assert OID in sink.standings()
+    ice.stock.drop_table(tuple(T))
+    with pytest.raises(CommitConflict, match="another client"):
+        sink.rename({OID: U})
+    assert OID not in sink.standings()

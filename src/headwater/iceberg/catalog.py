@@ -213,7 +213,7 @@ class IcebergCatalog:
         with _translated(self._where, self._secrets, committing=True):
             try:
                 return self._committed(table, (same, *requirements), updates)
-            except (BadRequestError, NoSuchTableError) as error:
+            except BadRequestError as error:
                 raise CommitFailedException(str(error)) from error
             except ValueError as error:
                 if type(error) is not ValueError:  # one that was raised about the catalog's answer
@@ -298,7 +298,7 @@ def _translated(where: str, secrets: frozenset[str], *, committing: bool = False
     """Foreign errors in our own tree, without a secret; `from None` where the original may quote one."""
     try:
         yield
-    except CommitFailedException as error:
+    except (CommitFailedException, NoSuchTableError, NoSuchNamespaceError) as error:
         said = redact(str(error), secrets)
         raise CommitConflict(f"another client changed a table of {where}: {said}", hint="plan again") from None
     except CommitStateUnknownException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,9 +12,12 @@ from pyiceberg.table import Table
 
 from headwater.files import S3
 from headwater.iceberg.catalog import open_catalog
-from headwater.sink.iceberg.reader import IcebergReader, ReadTable, load_iceberg
+from headwater.sink.iceberg.reader import IcebergReader, ReadTable, create_view, load_iceberg
+from headwater.sink.iceberg.standing import SOURCE
 
 __all__ = ["QueriedIceberg"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -32,9 +36,15 @@ class QueriedIceberg:
             _, names = catalog.names()
             found = {name: table for name in names if (table := catalog.load(name)) is not None}
             s3: S3 | None = catalog.s3
-        tables = {name: ReadTable(table.metadata_location, None) for name, table in found.items()}
-        IcebergReader(tables, s3).attach(con, alias)
-        self._files = [path for table in found.values() for path in _files_of(table)]
+        IcebergReader({}, s3).attach(con, alias)
+        # Mirrors first: DuckDB would not distinguish another client's table whose name differs in case only.
+        for name, table in sorted(found.items(), key=lambda each: SOURCE not in each[1].metadata.properties):
+            try:
+                create_view(con, alias, name, ReadTable(table.metadata_location, None))
+            except duckdb.Error as error:
+                logger.warning("table %s of the lake cannot be queried: %s", name, str(error).partition("\n")[0])
+            else:
+                self._files += _files_of(table)
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:  # noqa: ARG002
         return self._files

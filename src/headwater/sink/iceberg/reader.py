@@ -12,7 +12,7 @@ from headwater.files import S3
 from headwater.lake.reading import connect, load, reach_s3
 from headwater.lake.sqltext import identifier, literal
 
-__all__ = ["IcebergReader", "ReadTable", "load_iceberg", "read_by", "scan"]
+__all__ = ["IcebergReader", "ReadTable", "create_view", "load_iceberg", "read_by", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,13 @@ class IcebergReader:
             reach_s3(con, f"headwater_{alias}", self.s3)
         con.execute(f"ATTACH ':memory:' AS {identifier(alias)}")
         for name, table in self.tables.items():
-            schema = f"{identifier(alias)}.{identifier(name.schema)}"
-            con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            con.execute(f"CREATE VIEW {schema}.{identifier(name.name)} AS FROM {scan(table)}")
+            create_view(con, alias, name, table)
+
+
+def create_view(con: duckdb.DuckDBPyConnection, alias: str, name: TableName, table: ReadTable) -> None:
+    schema = f"{identifier(alias)}.{identifier(name.schema)}"
+    con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    con.execute(f"CREATE VIEW {schema}.{identifier(name.name)} AS FROM {scan(table)}")
 
 
 def load_iceberg(con: duckdb.DuckDBPyConnection) -> None:

@@ -9,6 +9,7 @@ from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 
 from headwater.change import Lsn, TableName
+from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
@@ -105,7 +106,11 @@ class IcebergSink:
         return IcebergNames(self._catalog, {here[oid].name for oid in given_up if oid in here})
 
     def rename(self, names: Mapping[int, TableName]) -> None:
-        rename_mirrors(self._lake, names)
+        try:
+            rename_mirrors(self._lake, names)
+        except HeadwaterError:
+            self._lake.forget()
+            raise
 
     def collect(self) -> int:
         return collected(self._lake, self._lake.attempts)

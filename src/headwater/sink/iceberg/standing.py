@@ -20,6 +20,7 @@ __all__ = [
     "COMMIT_TS",
     "POSITION",
     "SINCE",
+    "SOURCE",
     "IcebergStanding",
     "Stretch",
     "carried_on",
