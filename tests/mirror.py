@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
+from headwater.errors import CommitConflict
 from headwater.files import S3, is_local
 from headwater.lake import quarantine, reading
 from headwater.log import Log
@@ -287,6 +288,12 @@ class IcebergMirror(Mirror):
             self._lake.close()
         self._lake = self.attached()
         return self._lake
+
+    def sync(self) -> list[flow.Delivered]:
+        """What others did to the tables since they were loaded is a conflict once, and then planned again."""
+        with suppress(CommitConflict):
+            return super().sync()
+        return super().sync()
 
     @property
     def catalog_file(self) -> Path:

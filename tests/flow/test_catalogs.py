@@ -188,7 +188,7 @@ def test_an_iceberg_lake_in_s3(
         drive(mirror)
         assert not (tmp_path / "lake").exists()
         done = CliRunner().invoke(
-            cli, ["-c", str(mirror.file), "query", "SELECT count(*) AS c FROM lake.public.orders"]
+            cli, ["-c", str(mirror.file), "query", "SELECT count(*) AS c FROM main.public.orders"]
         )
         assert done.exit_code == 0, done.output
 

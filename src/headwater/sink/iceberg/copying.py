@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import CreateTableTransaction
+from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     SetDefaultSpecUpdate,
@@ -101,7 +101,7 @@ class IcebergCopy:
         try:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
-            rename_mirrors(lake, self.names)
+            rename_mirrors(lake, {**self.names, **_own_names(landing)} if self.names else {})
             kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
         except (CommitConflict, AlreadyDelivered, TableError):
             delete_files(settled, self.target.s3)
@@ -157,7 +157,7 @@ class IcebergCopy:
         updates = (*updates, *_spec_updates(mirror, place), owned)
         changes = replace(changes, new_spec=mirror.spec)
         commit = TableCommit(changes, said, schema, updates, emptied=True)
-        lake.land(place.table, commit, not_where_planned(place, lake.source))
+        lake.land(_where_it_is(lake, place), commit, not_where_planned(place, lake.source))
         return got
 
     def _tidy(self, landed: Sequence[StagedMirror]) -> None:
@@ -180,6 +180,20 @@ class IcebergCopy:
             self.lake.note(lambda ledger: ledger.without(replaced))
         moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
         rename_later(self.lake, moved)
+
+
+def _own_names(landing: Sequence[StagedMirror]) -> dict[int, TableName]:
+    """Tables that are filled anew under other names: mirrors that want theirs can have them only then."""
+    places = [each.mirror for each in landing if each.mirror.place is not None]
+    return {each.oid: each.name for each in places if each.place is not None and each.place.oid == each.oid}
+
+
+def _where_it_is(lake: IcebergLake, place: IcebergStanding) -> Table:
+    """The table to fill anew, which may have got another name since it was planned."""
+    now = lake.standings().get(place.oid, place).table
+    if now.metadata.last_column_id != place.table.metadata.last_column_id:
+        raise CommitConflict(f"another client has altered {place.name} in the lake", hint="plan again")
+    return now
 
 
 def _spec_updates(mirror: NewMirror, place: IcebergStanding) -> tuple[TableUpdate, ...]:
