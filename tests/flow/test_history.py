@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.mirror import Mirror
 
 ALL = "SELECT _op, id, v, _old, _unchanged FROM lake.public.t ORDER BY _commit_lsn, _seq"
@@ -55,13 +56,14 @@ def test_a_large_value_that_was_left_alone_is_named(mirror: Mirror) -> None:
     assert (op, id, value, json.loads(unchanged)) == ("update", 5, None, ["v"])
 
 
-def test_the_history_follows_the_shape(mirror: Mirror) -> None:
+@pytest.mark.ducklake_only  # a column with a default copies an Iceberg table again, and its history starts over
+def test_the_history_follows_new_columns(mirror: Mirror) -> None:
     started(mirror)
     mirror.execute(
         "ALTER TABLE t ADD n int DEFAULT 4", "INSERT INTO t VALUES (2, 'b', 5)", "ALTER TABLE t RENAME v TO w"
     )
     mirror.execute("INSERT INTO t VALUES (3, 'c', 6)")
-    mirror.settle()
+    mirror.sync()
     assert mirror.ask("SELECT _op, id, w, n FROM lake.public.t ORDER BY _commit_lsn, _seq") == [
         ("copy", 1, "copied", 4),
         ("insert", 2, "b", 5),
