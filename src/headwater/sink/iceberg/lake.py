@@ -166,7 +166,8 @@ class IcebergLake:
 
         `check` raises if the table is not what the commit was planned for.
         """
-        for attempt in range(_TRIES):
+        tries = _TRIES
+        while True:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
@@ -181,10 +182,9 @@ class IcebergLake:
             except CommitConflict:
                 for path in snapshot.written:
                     table.io.delete(path)
-                table = self._reloaded(table, commit)
-                if attempt == _TRIES - 1:
+                table, tries = self._reloaded(table, commit), tries - 1
+                if not tries:
                     raise
-        raise AssertionError("unreachable")
 
     def land_quarantine(self, commit: TableCommit) -> None:
         self._quarantine = self.land(self.quarantine(), commit)
