@@ -263,6 +263,7 @@ def test_an_unknown_table_to_verify(folder: Folder, shop: str) -> None:
     assert "error: table 'public.ordres' is not mirrored\nhint: did you mean public.orders?" in reported
 
 
+@pytest.mark.long
 def test_a_table_that_left_the_config_is_not_compared_and_does_not_fail(folder: Folder, shop: str) -> None:
     execute(shop, "CREATE TABLE gone (id int PRIMARY KEY)")
     folder.config(shop, "public.orders", "public.gone")

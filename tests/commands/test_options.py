@@ -20,6 +20,7 @@ WITH_A_CONFIG = [
     ["status"],
     ["verify"],
     ["query"],
+    ["maintain"],
     ["group", "list"],
     ["group", "drop"],
     ["config", "schema"],

@@ -172,7 +172,7 @@ class IcebergElsewhere(Elsewhere, IcebergMirror):
         return con
 
 
-@pytest.mark.parametrize("keys", ["in the environment", "in the properties"])
+@pytest.mark.parametrize("keys", ["in the properties", pytest.param("in the environment", marks=pytest.mark.long)])
 def test_an_iceberg_lake_in_s3(
     keys: str, bucket: str, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

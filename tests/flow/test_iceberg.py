@@ -388,6 +388,7 @@ def test_a_catalog_that_does_not_answer_is_asked_again_later(in_rest: RestMirror
         assert_whole(mirror)
 
 
+@pytest.mark.long
 def test_the_commands_work_on_an_iceberg_lake(orders: IcebergMirror) -> None:
     orders.stop_capture()
     change_staged = "INSERT INTO orders VALUES (500, 'by the run', 1)"

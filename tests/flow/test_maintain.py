@@ -163,6 +163,7 @@ def test_a_worker_that_was_killed_leaves_files_that_the_next_maintenance_collect
     orders.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_the_command_says_what_it_would_do_and_does_it(orders: IcebergMirror) -> None:
     before = files_of(orders)
     code, said = command(orders, "--dry-run")

@@ -89,6 +89,7 @@ def test_a_value_left_alone_is_still_there(mirror: Mirror, identity: str) -> Non
     assert mirror.ask("SELECT min(length(content)) FROM lake.public.docs") == [(6400,)]
 
 
+@pytest.mark.long
 def test_each_change_in_a_delivery_of_its_own(mirror: Mirror) -> None:
     filled(mirror)
     for statements in HISTORIES.values():

@@ -162,8 +162,12 @@ def test_a_delivery_killed_at(failpoint: str, mirror: Mirror) -> None:
 @pytest.mark.parametrize(
     "failpoint",
     [
-        *("iceberg.quarantined", "iceberg.landed", "iceberg.unnoted", "iceberg.replaced"),
-        *(pytest.param(f"iceberg.landed:{table}", marks=pytest.mark.long) for table in (2, 3)),
+        "iceberg.quarantined",
+        "iceberg.landed",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("iceberg.unnoted", "iceberg.replaced", "iceberg.landed:2", "iceberg.landed:3")
+        ),
     ],
 )
 def test_a_delivery_into_iceberg_killed_at(failpoint: str, iceberg_mirror: IcebergMirror) -> None:
@@ -200,7 +204,7 @@ def test_a_delivery_killed_before_a_rename_was_noted(mirror: Mirror) -> None:
     mirror.assert_equal("u")
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 3))])
 def test_a_swap_of_names_killed_at_its_step(step: int, iceberg_mirror: IcebergMirror) -> None:
     mirror = iceberg_mirror
     mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY, v int)")

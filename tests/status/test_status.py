@@ -150,7 +150,8 @@ def test_the_numbers_follow_a_table_through_its_life(shop: Mirror) -> None:
 def in_trouble(shop: Mirror) -> Status:
     """One table cannot go on, the other one can."""
     shop.start()
-    shop.ask("ALTER TABLE lake.public.orders SET PARTITIONED BY (id)")
+    shop.ask("ALTER TABLE lake.public.orders ADD COLUMN f DOUBLE")
+    shop.ask("ALTER TABLE lake.public.orders SET PARTITIONED BY (f)")  # which we cannot compute
     shop.execute("INSERT INTO orders VALUES (200, now())", "INSERT INTO quiet VALUES (1), (2)")
     shop.sync()
     return asked(shop)

@@ -44,7 +44,7 @@ from headwater.files import S3
 from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
-__all__ = ["IcebergCatalog", "open_catalog", "s3_of", "shown", "sqlite_file"]
+__all__ = ["IcebergCatalog", "check_name", "open_catalog", "s3_of", "shown", "sqlite_file"]
 
 _S3 = {
     "key": ("s3.access-key-id", "client.access-key-id"),
@@ -262,12 +262,21 @@ def _folder(name: str) -> str:
 
 
 def _identifier(name: TableName) -> tuple[str, str]:
-    if "." in name.schema:
-        raise TableError(
-            f"{str(name)!r} cannot be in an Iceberg lake: a dot in the name of a schema separates namespaces there",
-            hint="let the table land elsewhere with `as:`",
-        )
+    check_name(name)
     return name.schema, name.name
+
+
+def check_name(name: TableName) -> None:
+    """TableError if no Iceberg catalog can have a table of that name."""
+    if "." in name.schema:
+        why = "a dot in the name of a schema separates namespaces there"
+    elif name.name in (".", ".."):
+        why = "in a URL, such a name leads to another place"
+    else:
+        return
+    raise TableError(
+        f"{str(name)!r} cannot be in an Iceberg lake: {why}", hint="let the table land elsewhere with `as:`"
+    )
 
 
 def _taken(name: TableName) -> TableError:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import HeadwaterError
-from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.catalog import IcebergCatalog, check_name
 from headwater.lake.names import Names
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry
@@ -30,6 +30,7 @@ class IcebergNames:
         self._names = Names(self._schemas, self._tables)
 
     def take(self, name: TableName) -> None:
+        check_name(name)
         if name in self._tables and self._catalog.load(name) is None:
             self._tables.discard(name)
             self._names = Names(self._schemas, self._tables)

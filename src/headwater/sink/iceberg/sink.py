@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from headwater.change import Lsn, TableName
 from headwater.errors import HeadwaterError
-from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.catalog import IcebergCatalog, check_name
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
 from headwater.lake.sink import MirrorSpec, TableSnapshot
@@ -80,6 +80,7 @@ class IcebergSink:
         return IcebergPlan(self._lake, dict(self.standings()))
 
     def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+        check_name(spec.name)
         here, oid = self.standings(), spec.relation.oid
         gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
         place = next((each for each in gone.values() if each.name == spec.name), gone.get(oid))
