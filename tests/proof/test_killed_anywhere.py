@@ -22,6 +22,7 @@ MAINTENANCE = [name for name in FAILPOINTS if name.startswith("maintain.")]  # i
 DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE)]
 ICEBERG = [name for name in DELIVERY if name.startswith("iceberg.")]  # these have a test of their own
 LAKE = [name for name in DELIVERY if name not in ICEBERG]
+BRIEF = ("copy.committed", "deliver.written", "deliver.before-commit", "deliver.committed")  # the others: `make prove`
 
 # A delivery process without the supervisor: copy, then deliver until everything staged is in the lake. Its driver is
 # its own, and its Python workers; the JVM is the test session's, because starting one takes longer than all the rest.
@@ -152,7 +153,9 @@ def assert_feed_adds_up(mirror: Mirror) -> None:
     assert mirror.ask("SELECT count(*) FROM lake.public.orders") == [(held,)]
 
 
-@pytest.mark.parametrize("failpoint", LAKE)
+@pytest.mark.parametrize(
+    "failpoint", [pytest.param(each, marks=() if each in BRIEF else pytest.mark.long) for each in LAKE]
+)
 def test_a_delivery_killed_at(failpoint: str, mirror: Mirror) -> None:
     killed_and_started_again(mirror, failpoint)
     if mirror.kind == "ducklake":
