@@ -36,7 +36,7 @@ check: setup ## static checks: format, lint, types, import contracts
 	@$(BIN)/lint-imports --no-cache
 
 test: check ## static checks, then the tests: make test ARGS="-k config"
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
 prove: setup ## the tests that take long, and all that may run on Iceberg on it
 	@$(BIN)/python -m pytest -m long $(ARGS)
