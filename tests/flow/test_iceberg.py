@@ -408,7 +408,7 @@ def test_the_commands_work_on_an_iceberg_lake(orders: IcebergMirror) -> None:
     assert TOKEN not in said
 
 
-def test_files_that_are_gone_are_found_and_their_tables_copied_again_when_asked(orders: IcebergMirror) -> None:
+def test_files_that_are_gone_are_found_and_check_names_their_table(orders: IcebergMirror) -> None:
     name = TableName("public", "orders")
     assert orders.m.sink.lost(every_file=True) == {}
     for path in {each.path for each in live_files(orders.table("orders"), ManifestCache())}:
