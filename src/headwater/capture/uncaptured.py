@@ -40,8 +40,19 @@ def oldest_uncaptured(source_url: str, slot: str, publication: str, captured: Ls
 
 
 def _peeked(connection: Connection, slot: str, publication: str, captured: Lsn) -> datetime | None:
-    copy = f"headwater_status_{uuid.uuid4().hex}"  # dropped with its session
+    copy = f"headwater_status_{uuid.uuid4().hex}"
     connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s, true)", (slot, copy))
+    found = _first_message(connection, copy, publication, captured)
+    # After an error the session's end drops the copy, but only once the server has noticed that end.
+    connection.execute("SELECT pg_drop_replication_slot(%s)", (copy,))
+    if found is None:
+        return None
+    begin = pgoutput.decode(found)
+    assert isinstance(begin, pgoutput.Begin)
+    return _EPOCH + timedelta(microseconds=begin.commit_ts)
+
+
+def _first_message(connection: Connection, copy: str, publication: str, captured: Lsn) -> bytes | None:
     # The log may be ahead of the slot: a position is recorded before the slot is moved there.
     connection.execute(
         "SELECT pg_replication_slot_advance(slot_name, %s) FROM pg_replication_slots"
@@ -54,8 +65,4 @@ def _peeked(connection: Connection, slot: str, publication: str, captured: Lsn) 
         " 'publication_names', quote_ident(%s)) LIMIT 1",
         (copy, publication),
     ).fetchone()
-    if found is None:
-        return None
-    begin = pgoutput.decode(bytes(found[0]))
-    assert isinstance(begin, pgoutput.Begin)
-    return _EPOCH + timedelta(microseconds=begin.commit_ts)
+    return None if found is None else bytes(found[0])
