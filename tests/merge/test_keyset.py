@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.merge.keys import key_hashes
+from headwater.change import BaseType, Column
+from headwater.merge.keys import key_bytes, key_hashes
 from headwater.merge.keyset import KeySet
+from headwater.values.types import lake_type
 
 keys = st.lists(st.binary(max_size=20) | st.integers(0, 99).map(lambda n: n.to_bytes(8)), max_size=40)
 
@@ -21,6 +23,25 @@ def test_both_ways_find_every_place_of_a_key_and_no_other(wanted: set[bytes], he
     for hashed_from in (0, 10**6):
         found = KeySet(pa.array(sorted(wanted), pa.binary()), hashed_from).among(there)
         assert found.tolist() == expected
+
+
+numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)
+
+
+@given(st.sets(numbers), st.lists(numbers, max_size=60), st.booleans())
+def test_numbers_are_found_in_any_order_and_as_often_as_they_are_there(
+    wanted: set[int], here: list[int], in_order: bool
+) -> None:
+    here = sorted(here) if in_order else here
+    for hashed_from in (0, 10**6):
+        found = KeySet(_keys(sorted(wanted)), hashed_from).among(_keys(here))
+        assert found.tolist() == [place for place, number in enumerate(here) if number in wanted]
+
+
+def _keys(values: list[int]) -> pa.Array:
+    return key_bytes(
+        [pa.array(values, pa.int64())], [lake_type(Column("id", 20, -1, True, 1, BaseType(20, -1, 0, "int8")))]
+    )
 
 
 def test_two_keys_with_one_hash_are_reported_apart() -> None:

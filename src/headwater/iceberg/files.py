@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
 from headwater.errors import TableError
-from headwater.iceberg.manifests import ManifestCache
+from headwater.iceberg.manifests import ManifestCache, partition_of
 from headwater.iceberg.model import DELETED_PATH, DeleteFile, LiveFile, Partition
 
 __all__ = ["check_deletes", "live_files", "live_paths"]
@@ -17,33 +18,29 @@ __all__ = ["check_deletes", "live_files", "live_paths"]
 
 def live_files(table: Table, cache: ManifestCache) -> list[LiveFile]:
     """The data files of the newest snapshot. TableError if another client wrote deletes that we do not read."""
-    data, deletes = _entries(table, cache)
-    applying = _Deletes(table, deletes)
-    return [_live(entry, tuple(applying.to(entry))) for entry in data]
+    manifests = _manifests(table)
+    deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
+    applying = _Deletes(table, [entry for each in deletes for entry in cache.entries(each, table.io)])
+    data = (each for each in manifests if each.content == ManifestContent.DATA)
+    return [applying.on(file) for each in data for file in cache.files(each, table.io)]
 
 
 def live_paths(table: Table, cache: ManifestCache) -> list[str]:
     """The paths of all files of the newest snapshot, of data and of deletes, whoever wrote them."""
-    return [entry.data_file.file_path for entries in _entries(table, cache) for entry in entries]
+    return [entry.data_file.file_path for each in _manifests(table) for entry in cache.entries(each, table.io)]
 
 
 def check_deletes(table: Table, cache: ManifestCache) -> None:
     """TableError if another client wrote deletes that we do not read."""
-    snapshot = table.metadata.current_snapshot()
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
+    for manifest in _manifests(table):
         if manifest.content == ManifestContent.DELETES:
             for entry in cache.entries(manifest, table.io):
                 _check_readable(table, entry.data_file)
 
 
-def _entries(table: Table, cache: ManifestCache) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+def _manifests(table: Table) -> Sequence[ManifestFile]:
     snapshot = table.metadata.current_snapshot()
-    data: list[ManifestEntry] = []
-    deletes: list[ManifestEntry] = []
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
-        to = data if manifest.content == ManifestContent.DATA else deletes
-        to += cache.entries(manifest, table.io)
-    return data, deletes
+    return snapshot.manifests(table.io) if snapshot else ()
 
 
 class _Deletes:
@@ -61,12 +58,13 @@ class _Deletes:
             if of is not None:
                 self._by_path[of].append(found)
             else:
-                self._by_partition[file.spec_id, _partition(file)].append(found)
+                self._by_partition[file.spec_id, partition_of(file)].append(found)
 
-    def to(self, entry: ManifestEntry) -> Iterator[DeleteFile]:
-        file, sequence = entry.data_file, entry.sequence_number or 0
-        for found in (self._by_path.get(file.file_path), self._by_partition.get((file.spec_id, _partition(file)))):
-            yield from (each for written, each in found or () if written >= sequence)
+    def on(self, file: LiveFile) -> LiveFile:
+        """The file with the deletes that apply to it."""
+        found = (*self._by_path.get(file.path, ()), *self._by_partition.get((file.spec_id, file.partition), ()))
+        deletes = tuple(each for written, each in found if written >= file.sequence)
+        return replace(file, deletes=deletes) if deletes else file
 
 
 def _check_readable(table: Table, file: DataFile) -> None:
@@ -81,21 +79,3 @@ def _check_readable(table: Table, file: DataFile) -> None:
         hint="have that client stop, and rewrite the table's data files with it; or drop the table in the lake: "
         "`headwater run --recopy` copies it again",
     )
-
-
-def _live(entry: ManifestEntry, deletes: tuple[DeleteFile, ...]) -> LiveFile:
-    file = entry.data_file
-    return LiveFile(
-        file.file_path,
-        file.record_count,
-        file.file_size_in_bytes,
-        file.spec_id,
-        _partition(file),
-        file.lower_bounds or {},
-        file.upper_bounds or {},
-        deletes,
-    )
-
-
-def _partition(file: DataFile) -> Partition:
-    return tuple(file.partition[index] for index in range(len(file.partition)))

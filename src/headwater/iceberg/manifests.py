@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -20,7 +21,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-__all__ = ["ManifestCache", "Manifests", "merged", "with_files", "without_files"]
+from headwater.iceberg.model import LiveFile, Partition
+
+__all__ = ["ManifestCache", "Manifests", "merged", "partition_of", "with_files", "without_files"]
 
 _KEPT = 200_000  # entries
 _TIER = 32  # so many manifests of about one size become one
@@ -30,19 +33,53 @@ class ManifestCache:
     """The live entries of manifests that were read or written not long ago, by path."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
+        self._held: OrderedDict[str, _Read] = OrderedDict()
         self._size = 0
 
     def entries(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+        return self._read(manifest, io).entries
+
+    def files(self, manifest: ManifestFile, io: FileIO) -> list[LiveFile]:
+        """The data files of a manifest, without the deletes that apply to them."""
+        return self._read(manifest, io).files
+
+    def _read(self, manifest: ManifestFile, io: FileIO) -> _Read:
         if (found := self._held.get(manifest.manifest_path)) is not None:
             self._held.move_to_end(manifest.manifest_path)
             return found
-        found = manifest.fetch_manifest_entry(io, discard_deleted=True)
+        found = _Read(manifest.fetch_manifest_entry(io, discard_deleted=True))
         self._held[manifest.manifest_path] = found
-        self._size += len(found)
+        self._size += len(found.entries)
         while self._size > _KEPT and len(self._held) > 1:
-            self._size -= len(self._held.popitem(last=False)[1])
+            self._size -= len(self._held.popitem(last=False)[1].entries)
         return found
+
+
+@dataclass(frozen=True)
+class _Read:
+    entries: list[ManifestEntry]
+
+    @cached_property
+    def files(self) -> list[LiveFile]:
+        return [_live(entry) for entry in self.entries]
+
+
+def _live(entry: ManifestEntry) -> LiveFile:
+    file = entry.data_file
+    return LiveFile(
+        file.file_path,
+        file.record_count,
+        file.file_size_in_bytes,
+        file.spec_id,
+        partition_of(file),
+        file.lower_bounds or {},
+        file.upper_bounds or {},
+        entry.sequence_number or 0,
+    )
+
+
+def partition_of(file: DataFile) -> Partition:
+    return tuple(file.partition[index] for index in range(len(file.partition)))
 
 
 class _DeleteManifestWriter(ManifestWriterV2):

@@ -41,6 +41,7 @@ class LiveFile:
     partition: Partition = ()
     lower: Mapping[int, bytes] = field(default_factory=dict)
     upper: Mapping[int, bytes] = field(default_factory=dict)
+    sequence: int = 0  # of the commit that added it: only deletes of that and of later ones apply
     deletes: tuple[DeleteFile, ...] = ()
 
     @property

@@ -18,7 +18,16 @@ import pyarrow.compute as pc
 from headwater.errors import TableError
 from headwater.values.types import LakeType
 
-__all__ = ["key_bucket", "key_bytes", "key_hashes", "key_values", "leading_bounds", "row_bytes", "row_keys"]
+__all__ = [
+    "key_bucket",
+    "key_bytes",
+    "key_hashes",
+    "key_numbers",
+    "key_values",
+    "leading_bounds",
+    "row_bytes",
+    "row_keys",
+]
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -52,9 +61,7 @@ def key_hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
     """64 bits for each key, as good as never the same for two."""
     if len(keys) == 0:
         return np.zeros(0, np.uint64)
-    _, offsets, data = keys.buffers()
-    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    edges = np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    data, edges = keys.buffers()[2], _edges(keys)
     padded = np.concatenate([np.frombuffer(data or b"", np.uint8)[edges[0] : edges[-1]], np.zeros(8, np.uint8)])
     words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))  # the words that start at any byte
     sizes = np.diff(edges)
@@ -66,6 +73,15 @@ def key_hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
         spare = np.maximum(done + 8 - sizes[rows], 0).astype(np.uint64) * np.uint64(8)  # bits of the next key
         mixed[rows] = _scramble(mixed[rows] ^ ((word << spare) >> spare))
     return mixed
+
+
+def key_numbers(keys: pa.Array) -> npt.NDArray[np.int64] | None:
+    """The keys as numbers if each is eight bytes long, equal when they are; in order if they were made of numbers."""
+    edges = _edges(keys)
+    if not np.all(np.diff(edges) == 8):
+        return None
+    data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
+    return np.ascontiguousarray(data).view(">i8").astype(np.int64)
 
 
 def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
@@ -81,9 +97,8 @@ def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
 
 def key_values(keys: pa.Array, types: Sequence[LakeType]) -> list[pa.Array | None]:
     """The columns that `key_bytes` made these keys of; None for one whose values they do not determine."""
-    _, offsets, data = keys.buffers()
-    edges = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    content, at, columns = np.frombuffer(data or b"", np.uint8), edges[:-1], []
+    edges = _edges(keys)
+    content, at, columns = np.frombuffer(keys.buffers()[2] or b"", np.uint8), edges[:-1], []
     for kind in types:
         width = _width(kind)
         if width is None:
@@ -96,6 +111,15 @@ def key_values(keys: pa.Array, types: Sequence[LakeType]) -> list[pa.Array | Non
             columns.append(_fixed_values(_rows_at(content, at, width), kind))
             at = at + width
     return columns
+
+
+def _edges(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Where in its data each key begins, and where the last one ends."""
+    offsets = keys.buffers()[1]
+    if offsets is None:
+        return np.zeros(1, np.int64)
+    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    return np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
 
 
 def _width(kind: LakeType) -> int | None:

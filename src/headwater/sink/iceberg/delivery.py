@@ -24,7 +24,7 @@ from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Keys, Kinds, Landed, Wanted
-from headwater.lake.target import PartitionSet, Reports, misfits_of, rows_of
+from headwater.lake.target import PartitionSet, Reports, Sought, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
@@ -95,12 +95,7 @@ class IcebergDelivery:
     newest: NewestCommit | None
 
     def places(self, wanted: Wanted) -> list[IcebergPlace]:
-        return [
-            IcebergPlace(oid, file)
-            for oid, sought in wanted.items()
-            for file in self.plan.lake.files(self.plan.standings[oid].table)
-            if _overlaps(file, self._leading(oid), sought.bounds) and self._in_reach(oid, file, sought.partitions)
-        ]
+        return [place for oid, sought in wanted.items() for place in self._places_in(oid, sought)]
 
     def quarantine(self) -> list[IcebergPlace]:
         lake = self.plan.lake
@@ -192,10 +187,12 @@ class IcebergDelivery:
         for oid, lsn in quiet.items():
             lake.moved(oid, lsn)
 
-    def _in_reach(self, oid: int, file: LiveFile, partitions: PartitionSet | None) -> bool:
-        """Whether the file is in one of the partitions, or was written under another spec than the present one."""
-        spec_id = self.plan.standings[oid].table.metadata.default_spec_id
-        return partitions is None or file.spec_id != spec_id or partitions.has(file.partition)
+    def _places_in(self, oid: int, sought: Sought) -> Iterator[IcebergPlace]:
+        table, leading = self.plan.standings[oid].table, self._leading(oid)
+        spec_id = table.metadata.default_spec_id
+        for file in self.plan.lake.files(table):
+            if _overlaps(file, leading, sought.bounds) and _in_reach(file, spec_id, sought.partitions):
+                yield IcebergPlace(oid, file)
 
     def _leading(self, oid: int) -> NestedField:
         schema = self.plan.schema(oid)
@@ -220,6 +217,11 @@ def schema_updates(standing: IcebergStanding, wanted: Schema | None) -> tuple[Sc
 
 def _deleted(live: Sequence[LiveFile]) -> Iterator[int]:
     return (each.deleted for each in live)
+
+
+def _in_reach(file: LiveFile, spec_id: int, partitions: PartitionSet | None) -> bool:
+    """Whether the file is in one of the partitions, or was written under another spec than the present one."""
+    return partitions is None or file.spec_id != spec_id or partitions.has(file.partition)
 
 
 def _overlaps(file: LiveFile, column: NestedField, wanted: tuple[int, int] | None) -> bool:
