@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import headwater.spark
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.captured_group import Group
-from tests.mirror import IcebergMirror, Mirror
+from tests.mirror import JVM, IcebergMirror, Mirror
 
 
 @pytest.hookimpl(trylast=True)  # after they were put into random order
@@ -109,7 +109,8 @@ def own_postgres() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = headwater.spark.session("local[2]", {"spark.driver.memory": "1g"}, "headwater-tests")
+    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": JVM}
+    session = headwater.spark.session("local[2]", conf, "headwater-tests")
     headwater.spark.warm_up(session)
     yield session
     session.stop()

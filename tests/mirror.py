@@ -42,7 +42,7 @@ from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
-__all__ = ["LOOK_EVERY", "IcebergMirror", "Mirror", "open_ducklake", "standings_of"]
+__all__ = ["JVM", "LOOK_EVERY", "IcebergMirror", "Mirror", "open_ducklake", "standings_of"]
 
 CONFIG = """
 source: {source}
@@ -51,8 +51,10 @@ lakes:
   main: {lake}
 groups:
   g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
-spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
-"""  # JVMs of tests live some seconds: the optimising compiler would take more time than it saves
+spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "{jvm}"}}}}
+"""
+# The optimising compiler and a collector with threads of its own would take more time than they save in any test run.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 LOOK_EVERY = 0.5  # seconds
 _CHANGED = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) lake\.((?P<schema>\w+)\.)?(?P<name>\w+)")
@@ -85,7 +87,7 @@ class Mirror:
 
     def configure(self, *tables: str | dict[str, Any]) -> Config:
         entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
-        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries)
+        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM)
         self.file.write_text(text)
         return Config.load(self.file, {})
 

@@ -88,8 +88,12 @@ def test_a_worker_that_is_killed(when: str, mirror: Mirror) -> None:
     assert_alone(mirror, "Python worker exited unexpectedly")
 
 
-def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession) -> None:
+def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     tried: list[frozenset[int]] = []
+
+    def die(by: signal.Signals) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), by)
+        yield from ()
 
     def job(tables: frozenset[int]) -> str:
         tried.append(tables)
@@ -97,7 +101,9 @@ def test_a_worker_that_is_killed_once_is_no_tables_fault(spark: SparkSession) ->
             collected(on_tasks(spark, [signal.SIGKILL], die, pa.schema([("x", pa.int64())])))
         return "done"
 
-    assert surviving(spark, {1}, job) == Survived("done", frozenset({1}), {})
+    with caplog.at_level("WARNING"):
+        assert surviving(spark, {1}, job) == Survived("done", frozenset({1}), {})
+    assert "Python worker exited unexpectedly" in caplog.text
     assert tried == [{1}, {1}]
 
 
@@ -112,11 +118,6 @@ def test_rows_that_the_jvm_cannot_hold_are_their_tables_fault_and_it_goes_on(spa
     survived = surviving(spark, {2, 3}, job)
     assert (survived.done, survived.tables) == ("done", frozenset({3}))
     assert "Java heap space" in survived.failed[2]
-
-
-def die(by: signal.Signals) -> Iterator[pa.RecordBatch]:
-    os.kill(os.getpid(), by)
-    yield from ()
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ from headwater.merge.scratch import Kept, Scratch
 from headwater.merge.shuffle import SHUFFLED
 from headwater.merge.spread import Size, buckets_for, spread
 from headwater.merge.write import WRITTEN, Append, WriteBucket
-from headwater.spark import collected, deal, on_tasks, spark_schema
+from headwater.spark import collected, deal, on_partitions, on_tasks
 
 __all__ = ["LakeSide", "merge"]
 
@@ -104,9 +104,8 @@ class _Merge:
         units = self.batch.reader.units(_cores(self.spark))
         parsed = on_tasks(self.spark, units, Parse(self.batch, placed), SHUFFLED)
         changes = parsed.repartitionById(buckets, F.col("bucket"))
-        return collected(
-            changes.mapInArrow(FoldBucket(self.batch, self.lake.target, self.room, placed), spark_schema(FOLDED))
-        )
+        fold = FoldBucket(self.batch, self.lake.target, self.room, placed)
+        return collected(on_partitions(changes, fold, FOLDED))
 
     def _write(self, folded: list[Row], buckets: int, placed: Buckets) -> Merged:
         failed = _failed(folded)
@@ -123,7 +122,7 @@ class _Merge:
         locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based)
         located = on_tasks(self.spark, units, locate, LOCATED).repartitionById(buckets, F.col("bucket"))
         write = WriteBucket(self.batch, self.lake.target, self.room, kept)
-        written = _outcome(located.mapInArrow(write, spark_schema(WRITTEN)))
+        written = _outcome(on_partitions(located, write, WRITTEN))
         return Merged(written.reports, truncated, {**written.failed, **failed})
 
     def _searches(self, searched: Mapping[int, Sought]) -> list[tuple[Place, ...]]:

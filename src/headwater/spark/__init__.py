@@ -2,6 +2,6 @@
 
 from headwater.spark.isolate import Survived, surviving
 from headwater.spark.session import session, warm_up
-from headwater.spark.tasks import JobDied, collected, deal, on_tasks, spark_schema
+from headwater.spark.tasks import JobDied, collected, deal, on_partitions, on_tasks
 
-__all__ = ["JobDied", "Survived", "collected", "deal", "on_tasks", "session", "spark_schema", "surviving", "warm_up"]
+__all__ = ["JobDied", "Survived", "collected", "deal", "on_partitions", "on_tasks", "session", "surviving", "warm_up"]

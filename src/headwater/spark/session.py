@@ -22,6 +22,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headwater.spark.tasks import on_partitions
+
 __all__ = ["session", "warm_up"]
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,8 @@ _ALARMING = re.compile(r"^[\d/]+ [\d:]+ (ERROR|FATAL)\b|OutOfMemory|fatal error"
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
+
+_BUCKET = pa.schema([("bucket", pa.int32())])
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -125,7 +129,6 @@ def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
 
     cores = spark.sparkContext.defaultParallelism
     rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("bucket"))
-    rows.mapInArrow(nothing, "bucket int").repartitionById(cores, F.col("bucket")).mapInArrow(
-        nothing, "bucket int"
-    ).collect()
+    read = on_partitions(rows, nothing, _BUCKET).repartitionById(cores, F.col("bucket"))
+    on_partitions(read, nothing, _BUCKET).collect()
     logger.info("spark is warm", extra={"cores": cores})

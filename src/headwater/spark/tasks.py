@@ -13,13 +13,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from headwater.spark.faults import needed_by_all, raised, shared_error
+from headwater.spark.worker import freeze_imports
 
-__all__ = ["JobDied", "collected", "deal", "on_tasks", "spark_schema"]
+__all__ = ["JobDied", "collected", "deal", "on_partitions", "on_tasks"]
 
 Item = TypeVar("Item")
+Batches = Iterator[pa.RecordBatch]
 _CAUSE = re.compile(r"Lost task [^)]*\) \([^)]*\): (?:[\w.$]+: )?(.*)")
 
 
@@ -27,23 +28,26 @@ class JobDied(Exception):
     """A Spark job ended without saying which of its tables was to blame: a worker was killed, as a rule."""
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The schema of these record batches as Spark spells it."""
-    return from_arrow_schema(schema)
-
-
-def on_tasks(
-    spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], schema: pa.Schema
-) -> DataFrame:
+def on_tasks(spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Batches], schema: pa.Schema) -> DataFrame:
     """One Spark task per unit: `work(unit)` yields its record batches."""
     packed = [pickle.dumps(unit) for unit in units]  # every task gets them all, but unpacks only its own
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield from work(pickle.loads(packed[index]))
 
-    return spark.range(0, len(units), 1, len(units)).mapInArrow(run, spark_schema(schema))
+    return on_partitions(spark.range(0, len(units), 1, len(units)), run, schema)
+
+
+def on_partitions(rows: DataFrame, work: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
+    """One Spark task per partition of these rows: `work` takes its record batches, and yields others."""
+
+    def run(batches: Batches) -> Batches:
+        yield from work(batches)
+        freeze_imports()
+
+    return rows.mapInArrow(run, from_arrow_schema(schema))
 
 
 def collected(job: DataFrame) -> list[Row]:
