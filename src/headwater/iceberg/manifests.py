@@ -20,6 +20,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from headwater.iceberg.partitions import fits
+
 __all__ = ["ManifestCache", "Manifests", "merged", "with_files", "without_files"]
 
 _KEPT = 200_000  # entries
@@ -77,11 +79,6 @@ class Manifests:
         snapshot = self.table.metadata.current_snapshot()
         return list(snapshot.manifests(self.table.io)) if snapshot else []
 
-    def knows(self, spec_id: int) -> bool:
-        """Whether the columns that the files of this spec are partitioned by are the table's."""
-        ids = {field.field_id for field in self.schema.fields}
-        return all(field.source_id in ids for field in self.specs[spec_id].fields)
-
     def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
         return self.cache.entries(manifest, self.table.io)
 
@@ -116,7 +113,7 @@ def without_files(
 ) -> Iterator[tuple[ManifestFile | None, list[DataFile]]]:
     """The manifests without the files at these paths, each with the files that it has lost.
 
-    None for one of which nothing is left but a note of partitions by columns that the table has no longer.
+    None for one of which nothing is left but a note of partitions that the table cannot have any more.
     """
     for manifest in manifests:
         entries = to.entries(manifest) if gone else []
@@ -124,7 +121,7 @@ def without_files(
         if not lost:
             yield manifest, lost
             continue
-        if len(lost) == len(entries) and not to.knows(manifest.partition_spec_id):
+        if len(lost) == len(entries) and not fits(to.specs[manifest.partition_spec_id], to.schema):
             yield None, lost
             continue
         marked = (
