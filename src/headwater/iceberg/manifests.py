@@ -47,7 +47,15 @@ class ManifestCache:
         return found
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
+class _DataManifestWriter(ManifestWriterV2):
+    """PyIceberg leaves out the id of the schema, which format 2 requires."""
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "schema-id": str(self._schema.schema_id)}
+
+
+class _DeleteManifestWriter(_DataManifestWriter):
     """PyIceberg writes manifests of data files only."""
 
     def content(self) -> ManifestContent:
@@ -83,7 +91,7 @@ class Manifests:
         return self.cache.entries(manifest, self.table.io)
 
     def write(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        kind = ManifestWriterV2 if content == ManifestContent.DATA else _DeleteManifestWriter
+        kind = _DataManifestWriter if content == ManifestContent.DATA else _DeleteManifestWriter
         path = f"{self.table.metadata.location}/metadata/{self.prefix}-m{len(self.written)}.avro"
         self.written.append(path)
         writer: ManifestWriter

@@ -167,7 +167,7 @@ def check_kept(table: str, metadata: TableMetadata, schema: Schema) -> None:
         if not field.transform.can_transform(type_):
             raise CannotFollow(f"{table} is partitioned by {field.transform} of column {name!r}, which is {type_} now")
         if names.get(field.name, field.source_id) != field.source_id:
-            raise CannotFollow(f"{table} has a partition field {field.name!r}, the name of a column now")
+            raise CannotFollow(f"{table} now has a column with the name of its partition field {field.name!r}")
 
 
 def partition_values(spec: PartitionSpec, schema: Schema, columns: Mapping[str, pa.Array]) -> dict[int, pa.Array]:
