@@ -395,10 +395,10 @@ def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can
         "table 'app.orders': DuckLake does not partition by `ratio`: 'ratio' is of type float64": (
             "partition by another column"
         ),
-        "table 'app.orders': no column 'gone' is mirrored, which `partition_by` names": (
+        "table 'app.orders': `partition_by` names the column 'gone', which is not mirrored": (
             "it has: id, created, name, ratio"
         ),
-        "table 'app.orders': no column 'hidden' is mirrored, which `partition_by` names": (
+        "table 'app.orders': `partition_by` names the column 'hidden', which is not mirrored": (
             "it has: id, created, name, ratio"
         ),
     }

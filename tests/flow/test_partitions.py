@@ -159,7 +159,7 @@ def test_a_partition_column_may_be_renamed_and_one_that_is_dropped_stops_its_tab
     assert not mirror.settle()
     row = next(row for row in mirror.m.state.tables("g") if row.source.name == "events")
     assert row.state == "ERRORED"
-    assert "no column 'region' is mirrored, which `partition_by` names" in (row.error or "")
+    assert "`partition_by` names the column 'region', which is not mirrored" in (row.error or "")
     mirror.assert_equal("other")
     assert any("no column 'region' is mirrored" in str(each) for each in checks.check(mirror.config, {}))
     mirror.reopen({"table": "public.events", "partition_by": ["bucket(2, id)"]}, "public.other")

@@ -6,7 +6,8 @@ import random
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFileContent, ManifestContent, write_manifest_list
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, write_manifest_list
 from pyiceberg.table.snapshots import Operation
 
 from headwater.errors import CommitConflict, TableError
@@ -103,6 +104,29 @@ def test_a_compaction_changes_files_and_no_rows(ice: IceBench) -> None:
     assert snapshot.summary is not None
     assert snapshot.summary.operation == Operation.REPLACE
     assert snapshot.summary.additional_properties["total-records"] == "2"
+
+
+def test_how_long_another_client_wants_snapshots_of_the_branch_to_stay_is_not_forgotten(ice: IceBench) -> None:
+    first = ice.change([(1, "a")])
+    with ice.stock.load_table(("db", "t")).manage_snapshots() as manage:
+        manage.create_branch(first, "main", max_snapshot_age_ms=864_000_000, min_snapshots_to_keep=30)
+    ice.refresh()
+    ice.change([(2, "b")])
+    main = ice.table.metadata.refs["main"]
+    assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (864_000_000, 30)
+
+
+def test_manifests_say_all_that_the_specification_asks_for(ice: IceBench) -> None:
+    ice.change([(1, "a"), (2, "b")])
+    ice.change(delete=[1])
+    snapshot = ice.table.metadata.current_snapshot()
+    assert snapshot is not None
+    for each in snapshot.manifests(ice.table.io):
+        with AvroFile[ManifestEntry](ice.table.io.new_input(each.manifest_path)) as file:
+            said = {name: file.header.meta[name] for name in ("content", "format-version", "schema-id")}
+            content = "data" if each.content == ManifestContent.DATA else "deletes"
+            assert said == {"content": content, "format-version": "2", "schema-id": "0"}
+            assert {"schema", "partition-spec", "partition-spec-id"} <= file.header.meta.keys()
 
 
 def test_equality_deletes_of_other_clients_are_refused(ice: IceBench) -> None:

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StringType
 
 from headwater.change import Lsn, TableName
-from headwater.errors import CommitConflict, CommitError, OperatorMustAct
+from headwater.errors import CannotFollow, CommitConflict, CommitError, OperatorMustAct
 from headwater.lake import quarantine
+from headwater.lake.partitioning import PartitionBy
 from headwater.lake.reading import connect as duckdb_connect
 from headwater.lake.sink import MirrorSpec
 from headwater.lake.sqltext import identifier
@@ -294,3 +296,61 @@ def test_a_mirror_that_another_client_drops_before_it_is_renamed_is_a_conflict(i
     with pytest.raises(CommitConflict, match="another client"):
         sink.rename({OID: U})
     assert OID not in sink.standings()
+
+
+BY = (PartitionBy("identity", "v"), PartitionBy("bucket", "id", 4))
+
+
+def _opened_by_java(metadata: TableMetadata) -> bool:
+    """Java's library refuses a table, also for a spec of its past, as `PartitionSpec.checkCompatibility` does."""
+    by_id = {field.field_id: field for field in metadata.schema().fields}
+    by_name = {field.name: field.field_id for field in metadata.schema().fields}
+    fields = [field for spec in metadata.partition_specs for field in spec.fields]
+    return all(
+        field.source_id in by_id
+        and field.transform.can_transform(by_id[field.source_id].field_type)
+        and by_name.get(field.name, field.source_id) == field.source_id
+        for field in fields
+    )
+
+
+def test_a_table_that_is_copied_again_keeps_its_columns_and_its_partitions(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")], partition_by=BY)
+    before = ice.theirs().metadata
+    ice.copy([(1, "a"), (3, "c")], at=200, partition_by=BY)
+    now = ice.theirs().metadata
+    assert (now.schema().fields, now.spec()) == (before.schema().fields, before.spec())
+    assert len(now.partition_specs) == 1
+    assert before.current_snapshot_id is not None
+    assert sorted(ice.theirs().scan(snapshot_id=before.current_snapshot_id).to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_every_reader_opens_a_table_that_is_copied_again_with_other_columns_and_partitions(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")], partition_by=BY)
+    ice.deliver(150, update=[(1, "c")])
+    wider = relation(column("id", "int4", 1), column("v", "text", 2), column("w", "text", 3))
+    by_id = PartitionBy("bucket", "id", 4)
+    ice.copy([(1, "a", "x"), (3, "c", "y")], at=200, of=wider, partition_by=(by_id, PartitionBy("truncate", "w", 1)))
+    metadata = ice.theirs().metadata
+    ids = {field.name: field.field_id for spec in metadata.partition_specs for field in spec.fields}
+    assert ids == {"v": 1000, "id_bucket_4": 1001, "w_trunc_1": 1002}
+    assert len(metadata.snapshots) == 3
+    assert _opened_by_java(metadata)
+    without = relation(column("id", "int4", 1), column("w_trunc_1", "text", 3))
+    ice.copy([(1, "x"), (4, "y")], at=300, of=without, partition_by=(by_id,))
+    metadata = ice.theirs().metadata
+    assert _opened_by_java(metadata)
+    assert [[field.name for field in spec.fields] for spec in metadata.partition_specs] == [["id_bucket_4"]]
+    assert len(metadata.snapshots) == 1  # the others had files in partitions by columns that are gone
+    ice.deliver(400, of=without, update=[(1, "z")])
+    assert ice.rows() == [(1, "z"), (4, "y")]
+
+
+def test_a_column_that_gets_the_name_of_a_partition_field_needs_another_copy(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")], partition_by=BY)
+    named = relation(column("id", "int4", 1), column("v", "text", 2), column("id_bucket_4", "text", 3))
+    with pytest.raises(CannotFollow, match="a column with the name of its partition field 'id_bucket_4'"):
+        ice.sink.plan().evolved(named, kinds_of(named))
+    ice.copy([(1, "a", "x")], at=200, of=named, partition_by=BY)
+    assert _opened_by_java(ice.theirs().metadata)
+    assert ice.rows() == [(1, "a", "x")]

@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from headwater.iceberg.model import LiveFile, Partition
+from headwater.iceberg.partitions import fits
 
 __all__ = ["ManifestCache", "Manifests", "merged", "partition_of", "with_files", "without_files"]
 
@@ -82,7 +83,15 @@ def partition_of(file: DataFile) -> Partition:
     return tuple(file.partition[index] for index in range(len(file.partition)))
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
+class _DataManifestWriter(ManifestWriterV2):
+    """PyIceberg leaves out the id of the schema, which format 2 requires."""
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "schema-id": str(self._schema.schema_id)}
+
+
+class _DeleteManifestWriter(_DataManifestWriter):
     """PyIceberg writes manifests of data files only."""
 
     def content(self) -> ManifestContent:
@@ -114,16 +123,11 @@ class Manifests:
         snapshot = self.table.metadata.current_snapshot()
         return list(snapshot.manifests(self.table.io)) if snapshot else []
 
-    def knows(self, spec_id: int) -> bool:
-        """Whether the columns that the files of this spec are partitioned by are the table's."""
-        ids = {field.field_id for field in self.schema.fields}
-        return all(field.source_id in ids for field in self.specs[spec_id].fields)
-
     def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
         return self.cache.entries(manifest, self.table.io)
 
     def write(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        kind = ManifestWriterV2 if content == ManifestContent.DATA else _DeleteManifestWriter
+        kind = _DataManifestWriter if content == ManifestContent.DATA else _DeleteManifestWriter
         path = f"{self.table.metadata.location}/metadata/{self.prefix}-m{len(self.written)}.avro"
         self.written.append(path)
         writer: ManifestWriter
@@ -153,7 +157,7 @@ def without_files(
 ) -> Iterator[tuple[ManifestFile | None, list[DataFile]]]:
     """The manifests without the files at these paths, each with the files that it has lost.
 
-    None for one of which nothing is left but a note of partitions by columns that the table has no longer.
+    None for one of which nothing is left but a note of partitions that the table cannot have any more.
     """
     for manifest in manifests:
         entries = to.entries(manifest) if gone else []
@@ -161,7 +165,7 @@ def without_files(
         if not lost:
             yield manifest, lost
             continue
-        if len(lost) == len(entries) and not to.knows(manifest.partition_spec_id):
+        if len(lost) == len(entries) and not fits(to.specs[manifest.partition_spec_id], to.schema):
             yield None, lost
             continue
         marked = (

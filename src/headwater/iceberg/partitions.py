@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,16 @@ from headwater.lake.casting import fitted
 from headwater.lake.hashing import buckets, hashed_binaries, hashed_numbers, hashed_texts, unscaled
 from headwater.lake.partitioning import PartitionBy, PartitionSupport
 
-__all__ = ["SUPPORT", "check_kept", "new_spec", "not_computable", "partition_at", "partition_values", "sources_of"]
+__all__ = [
+    "SUPPORT",
+    "check_kept",
+    "fits",
+    "new_spec",
+    "not_computable",
+    "partition_at",
+    "partition_values",
+    "sources_of",
+]
 
 _WHOLE = frozenset({"int16", "int32", "int64", "uint32", "uint64", "decimal"})
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
@@ -64,21 +74,20 @@ _HOUR = 3_600_000_000  # microseconds
 
 
 def new_spec(wanted: Sequence[PartitionBy], schema: Schema, metadata: TableMetadata | None = None) -> PartitionSpec:
-    """The spec for these expressions; of a table that is there, one under a new id, or one that it has already."""
-    last = (metadata.last_partition_id if metadata else None) or PARTITION_FIELD_ID_START - 1
+    """The spec for these expressions; of a table that is there, one that it has already or one under a new id."""
+    specs = metadata.partition_specs if metadata else []
+    had = {(field.source_id, str(field.transform), field.name): field for spec in specs for field in spec.fields}
+    ids = itertools.count(((metadata and metadata.last_partition_id) or PARTITION_FIELD_ID_START - 1) + 1)
     taken = {field.name for field in schema.fields}
     fields: list[PartitionField] = []
     for each in wanted:
-        name = _name(each, taken)
+        name, transform = _name(each, taken), _transform(each)
         taken.add(name)
         source = schema.find_field(each.column).field_id
-        fields.append(PartitionField(source, last + 1 + len(fields), _transform(each), name))
-    if metadata is None:
-        return PartitionSpec(*fields)
-    for spec in metadata.partition_specs:
-        if not fields and spec.is_unpartitioned():
-            return spec
-    return PartitionSpec(*fields, spec_id=max(spec.spec_id for spec in metadata.partition_specs) + 1)
+        same = had.get((source, str(transform), name))
+        fields.append(same or PartitionField(source, next(ids), transform, name))
+    same_spec = (spec for spec in specs if spec.fields == tuple(fields))
+    return next(same_spec, PartitionSpec(*fields, spec_id=max((spec.spec_id for spec in specs), default=-1) + 1))
 
 
 def _name(wanted: PartitionBy, taken: Collection[str]) -> str:
@@ -128,6 +137,21 @@ def not_computable(spec: PartitionSpec, schema: Schema) -> str | None:
     return None
 
 
+def fits(spec: PartitionSpec, schema: Schema) -> bool:
+    """Whether the columns that it divides rows by are there, and no other column has the name of one of its fields.
+
+    Iceberg's library for Java, and so Spark and Trino, opens no table that has another spec, be it one of its past.
+    """
+    types = {field.field_id: field.field_type for field in schema.fields}
+    names = {field.name: field.field_id for field in schema.fields}
+    return all(
+        field.source_id in types
+        and field.transform.can_transform(types[field.source_id])
+        and names.get(field.name, field.source_id) == field.source_id
+        for field in spec.fields
+    )
+
+
 def check_kept(table: str, metadata: TableMetadata, schema: Schema) -> None:
     """CannotFollow if rows could not be partitioned as they are any more under this schema.
 
@@ -135,12 +159,15 @@ def check_kept(table: str, metadata: TableMetadata, schema: Schema) -> None:
     """
     before = {field.field_id: field.name for field in metadata.schema().fields}
     types = {field.field_id: field.field_type for field in schema.fields}
+    names = {field.name: field.field_id for field in schema.fields}
     for field in (field for spec in metadata.partition_specs for field in spec.fields if field.source_id in before):
         name, type_ = before[field.source_id], types.get(field.source_id)
         if type_ is None:
             raise CannotFollow(f"{table} is partitioned by column {name!r}, which is dropped")
         if not field.transform.can_transform(type_):
             raise CannotFollow(f"{table} is partitioned by {field.transform} of column {name!r}, which is {type_} now")
+        if names.get(field.name, field.source_id) != field.source_id:
+            raise CannotFollow(f"{table} now has a column with the name of its partition field {field.name!r}")
 
 
 def partition_values(spec: PartitionSpec, schema: Schema, columns: Mapping[str, pa.Array]) -> dict[int, pa.Array]:

@@ -77,7 +77,7 @@ def next_snapshot(
     `schema` is the one the table has after the commit.
     """
     metadata = table.metadata
-    parent = metadata.current_snapshot()
+    parent, branch = metadata.current_snapshot(), metadata.refs.get(MAIN_BRANCH)
     prefix = str(uuid.uuid4())
     to = Manifests(table, schema, cache, metadata.new_snapshot_id(), prefix, changes.new_spec)
     order = metadata.default_sort_order_id
@@ -110,9 +110,9 @@ def next_snapshot(
             ref_name=MAIN_BRANCH,
             type=SnapshotRefType.BRANCH,
             snapshot_id=to.snapshot_id,
-            max_ref_age_ms=None,
-            max_snapshot_age_ms=None,
-            min_snapshots_to_keep=None,
+            max_ref_age_ms=branch.max_ref_age_ms if branch else None,
+            max_snapshot_age_ms=branch.max_snapshot_age_ms if branch else None,
+            min_snapshots_to_keep=branch.min_snapshots_to_keep if branch else None,
         ),
     )
     unchanged = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=parent.snapshot_id if parent else None)

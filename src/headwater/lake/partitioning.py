@@ -90,7 +90,7 @@ class PartitionSupport:
                 yield PartitionProblem(message, f"write {_choice(self.types)}")
             elif each.column not in kinds:
                 hint = f"it has: {', '.join(kinds)}"
-                yield PartitionProblem(f"no column {each.column!r} is mirrored, which `partition_by` names", hint)
+                yield PartitionProblem(f"`partition_by` names the column {each.column!r}, which is not mirrored", hint)
             elif kinds[each.column].logical not in self.types[each.transform]:
                 yield self._misfit(each, kinds[each.column])
         times = [each.column for each in wanted if each.transform in TIMES]

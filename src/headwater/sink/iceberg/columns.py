@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, LongType, NestedField
 
 from headwater.change import Column, Relation
@@ -34,17 +35,24 @@ class Evolved:
     last_id: int
 
 
-def columns_of(relation: Relation, kinds: Kinds, *, with_history: bool, after: int = 0) -> Evolved:
-    """The schema of a new table, or of one that is filled anew: then its ids come `after` those that were used."""
-    ids = itertools.count(after + 1)
+def columns_of(relation: Relation, kinds: Kinds, *, with_history: bool, before: TableMetadata | None = None) -> Evolved:
+    """The schema of a new table, or of one that is filled anew and had columns `before`.
+
+    Those of the same name and type keep their ids: so the table's partition specs, of which there is a list of all that
+    it ever had, stay what they are. New ids are above all that were used.
+    """
+    ids = itertools.count(before.last_column_id + 1 if before else 1)
     head = history.COLUMNS if with_history else {}
-    names = [*head, *(column.name for column in relation.columns)]
-    numbers = [next(ids) for _ in names]  # parents first, then the elements of lists, as Iceberg gives ids
-    types = [field_type(kind, ids) for kind in (*head.values(), *(kinds[column.name] for column in relation.columns))]
+    wanted = {**head, **{column.name: kinds[column.name] for column in relation.columns}}
+    had = {field.name: field for field in before.schema().fields} if before else {}
+    kept = {name: had[name] for name, kind in wanted.items() if name in had and _is_of(kind, had[name])}
+    # Parents first, then the elements of lists, as Iceberg gives ids.
+    numbers = [kept[name].field_id if name in kept else next(ids) for name in wanted]
+    types = [kept[name].field_type if name in kept else field_type(kind, ids) for name, kind in wanted.items()]
     key = set() if with_history else _identifying(relation, kinds)
     fields = [
         NestedField(id_, name, type_, required=name in key)
-        for id_, name, type_ in zip(numbers, names, types, strict=True)
+        for id_, name, type_ in zip(numbers, wanted, types, strict=True)
     ]
     _check_names(relation, fields)
     mirrored = MirroredColumns.of(
@@ -88,6 +96,10 @@ def _identifying(relation: Relation, kinds: Kinds) -> set[str]:
     key = {column.name for column in relation.columns if column.attnum in relation.key_attnums}
     fit = all(kinds[name].element is None and kinds[name].logical not in ("float32", "float64") for name in key)
     return key if fit else set()
+
+
+def _is_of(kind: LakeType, field: NestedField) -> bool:
+    return field_type(kind, _ids_of(field.field_type)) == field.field_type
 
 
 def _kept(relation: Relation, column: Column, old: NestedField, kind: LakeType) -> NestedField:

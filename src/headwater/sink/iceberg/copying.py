@@ -30,6 +30,7 @@ from headwater.sink.iceberg.naming import rename_later, rename_mirrors
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes
+from headwater.sink.iceberg.specs import drop_unfit_specs
 from headwater.sink.iceberg.standing import IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
 
@@ -164,11 +165,12 @@ class IcebergCopy:
         """What comes after the copy: it has landed, so nothing that fails here may take it back."""
         try:
             self._drop_replaced(landed)
+            self._tidy_places({each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None})
         except HeadwaterError as error:
             logger.warning("tables of the lake that were replaced by a copy may still be there: %s", error)
 
     def _drop_replaced(self, landed: Sequence[StagedMirror]) -> None:
-        """Mirrors that went, but for those whose place was taken; and names that differ from where the table landed."""
+        """Mirrors that went, but for those whose place was taken."""
         for each in landed:
             for standing in each.mirror.replaces.values():
                 if standing is not each.mirror.place:
@@ -178,8 +180,13 @@ class IcebergCopy:
         self.lake.forget()
         if replaced:
             self.lake.note(lambda ledger: ledger.without(replaced))
-        moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
-        rename_later(self.lake, moved)
+
+    def _tidy_places(self, names: Mapping[int, TableName]) -> None:
+        """Of tables that were filled anew: partition specs that they cannot have, names that they should not have."""
+        here = self.lake.standings() if names else {}
+        for oid in names.keys() & here.keys():
+            drop_unfit_specs(self.lake.catalog, here[oid].table)
+        rename_later(self.lake, names)
 
 
 def _own_names(landing: Sequence[StagedMirror]) -> dict[int, TableName]:

@@ -86,10 +86,10 @@ class IcebergSink:
         place = next((each for each in gone.values() if each.name == spec.name), gone.get(oid))
         if place is not None:
             place.check_writable()
-        used = place.table.metadata.last_column_id if place else 0
-        columns = columns_of(spec.relation, spec.kinds, with_history=spec.history, after=used)
+        before = place.table.metadata if place else None
+        columns = columns_of(spec.relation, spec.kinds, with_history=spec.history, before=before)
         spec.check_partitions(SUPPORT)
-        divided = new_spec(spec.partition_by, columns.schema, place.table.metadata if place else None)
+        divided = new_spec(spec.partition_by, columns.schema, before)
         return NewMirror(oid, spec.name, columns, gone, place, divided)
 
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
