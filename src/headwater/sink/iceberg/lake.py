@@ -27,6 +27,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.dropped import DroppedFolders
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
@@ -120,12 +121,22 @@ class IcebergLake:
     def attempts(self) -> Attempts:
         return Attempts(self.quarantine().metadata.location, self.source, self.s3)
 
+    @property
+    def dropped(self) -> DroppedFolders:
+        return DroppedFolders(self.quarantine().metadata.location, self.source, self.s3)
+
     def standings(self) -> Mapping[int, IcebergStanding]:
         """Every table of the group that the lake has. A commit notices what other clients have changed since."""
         if self._standings is None:
             found = {oid: self._standing(oid, entry) for oid, entry in self.ledger().entries.items()}
             self._standings = {oid: each for oid, each in found.items() if each is not None}
         return self._standings
+
+    def own(self, name: TableName) -> Table | None:
+        """A table of the group, or the quarantine, as it is now; None if it is gone, or another one has its name."""
+        known = {each.name: each.table for each in self.standings().values()} | {quarantine.NAME: self.quarantine()}
+        found = self.catalog.load(name) if name in known else None
+        return found if found is not None and _same(known[name], found) else None
 
     def ledger(self) -> Ledger:
         table = self._quarantine or self.catalog.load(quarantine.NAME)

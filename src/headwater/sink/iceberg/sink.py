@@ -18,12 +18,12 @@ from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
+from headwater.sink.iceberg.healing import heal
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
 from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
-from headwater.sink.iceberg.quarantine import heal
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable
 from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
 from headwater.sink.iceberg.target import IcebergTarget, landing
@@ -114,7 +114,9 @@ class IcebergSink:
             raise
 
     def collect(self) -> int:
-        return collected(self._lake, self._lake.attempts)
+        count = collected(self._lake, self._lake.attempts)
+        heal(self._lake)
+        return count
 
     def maintenance(self) -> IcebergMaintenance:
         return IcebergMaintenance(self._lake)

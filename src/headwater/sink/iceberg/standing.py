@@ -18,6 +18,7 @@ from headwater.lake.mirrored import MirroredColumns
 __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
+    "COPY",
     "POSITION",
     "SINCE",
     "SOURCE",
@@ -39,6 +40,7 @@ SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns" 
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
 SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
 COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
+COPY = "headwater.copy"  # a property with the attempt that was the last to copy the table
 NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
