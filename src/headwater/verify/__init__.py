@@ -148,7 +148,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
     relation = described(connection, row.oid, publication)
     columns = mirrors.get(row.lake)
     if columns is None:
-        raise TableError(f"the lake has no table {row.lake}")
+        raise TableError(f"the lake has no snapshot that shows {row.lake} then: it was dropped, or they have expired")
     lacking = [column.name for column in relation.columns if column.name.lower() not in columns]
     if lacking:
         raise TableError(f"the lake's table {row.lake} has no column {lacking[0]!r}")

@@ -48,8 +48,11 @@ class IcebergPlan:
 
     @property
     def snapshot_id(self) -> int:
-        """A catalog has no snapshots, only its tables do: what stands for one is the position that they show."""
-        return min((each.position.value for each in self.standings.values()), default=0)
+        """A catalog has no snapshots, only its tables do: what stands for one is a position, here of the foremost.
+
+        A reader of it sees each table as it is now, also one that is behind the others.
+        """
+        return max((each.position.value for each in self.standings.values()), default=0)
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]

@@ -31,7 +31,7 @@ from headwater.iceberg.dropped import DroppedFolders
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
-from headwater.iceberg.retention import pruned
+from headwater.iceberg.retention import pruned, unreadable
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
 from headwater.lake import quarantine
@@ -182,13 +182,14 @@ class IcebergLake:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
-            changes = replace(commit.changes, removed=self.paths(table)) if commit.emptied else commit.changes
+            changes = self._emptied(table, commit.changes) if commit.emptied else commit.changes
             snapshot = next_snapshot(table, schema, changes, commit.summary, self.manifests)
             requirements = (*snapshot.requirements, *_same_columns(table))
             said = SetPropertiesUpdate(updates=remembered(commit.summary, table))
             failpoints.hit("deliver.before-commit")
             try:
-                updates = (*commit.updates, *snapshot.updates, said, *_without_old_snapshots(table))
+                old = unreadable(table) if changes.from_nothing else pruned(table.metadata, datetime.now(UTC))
+                updates = (*commit.updates, *snapshot.updates, said, *_without(old))
                 return self.catalog.commit(table, requirements, updates)
             except CommitConflict:
                 for path in snapshot.written:
@@ -237,6 +238,13 @@ class IcebergLake:
             raise CommitConflict(f"another client has changed rows of {name} in the lake", hint="plan again")
         return now
 
+    def _emptied(self, table: Table, changes: FileChanges) -> FileChanges:
+        """All files go that the table has; if they can no longer be listed, the table begins anew."""
+        try:
+            return replace(changes, removed=self.paths(table))
+        except FileNotFoundError:
+            return replace(changes, from_nothing=True)
+
     def _standing(self, oid: int, entry: LedgerEntry) -> IcebergStanding | None:
         for name in entry.names:
             if (table := self.catalog.load(name)) is not None:
@@ -260,10 +268,9 @@ def _same(one: Table | None, other: Table) -> bool:
     return one is not None and one.metadata.table_uuid == other.metadata.table_uuid
 
 
-def _without_old_snapshots(table: Table) -> tuple[TableUpdate, ...]:
-    """What removes snapshots if they are too many. Their files stay until maintenance finds that nothing needs them."""
-    old = pruned(table.metadata, datetime.now(UTC))
-    return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
+def _without(snapshots: list[int]) -> tuple[TableUpdate, ...]:
+    """What removes snapshots. Their files stay until maintenance finds that nothing needs them."""
+    return (RemoveSnapshotsUpdate(snapshot_ids=snapshots),) if snapshots else ()
 
 
 def _columns(table: Table) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable
-from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
+from headwater.sink.iceberg.standing import IcebergStanding, showing, stretches
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
 __all__ = ["IcebergSink"]
@@ -64,9 +64,8 @@ class IcebergSink:
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
-            snapshot = snapshot_at(each.table, self.source, at)
-            if snapshot is not None:
-                tables[each.name] = ReadTable(_kept_metadata(each.table), snapshot.snapshot_id)
+            if (shown := showing(stretches(each, self.source), at)) is not None:
+                tables[each.name] = ReadTable(_kept_metadata(each.table), shown.snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
         tables[quarantine.NAME] = ReadTable(_kept_metadata(kept), current.snapshot_id if current else None)

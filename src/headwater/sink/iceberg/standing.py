@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pyiceberg.table import Table
@@ -29,8 +29,8 @@ __all__ = [
     "own_position",
     "ownership",
     "remembered",
+    "showing",
     "shows_position",
-    "snapshot_at",
     "standing_of",
     "stretches",
     "summary",
@@ -139,18 +139,6 @@ def own_position(table: Table, source: str) -> Lsn:
     return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
-def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
-    """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
-    found: Snapshot | None = None
-    for snapshot in _ancestry(table):
-        found = found or snapshot
-        if _is_ours(snapshot, source):
-            if _position(snapshot) <= at:
-                return found
-            found = None
-    return None
-
-
 def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
     """The table's snapshots, the newest first; what other clients did after one of ours counts with it."""
     found: list[Stretch] = []
@@ -165,6 +153,11 @@ def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
         current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
         return [Stretch(current, own, max(own, last))] if current is not None else []
     return found
+
+
+def showing(table: Sequence[Stretch], at: Lsn) -> Stretch | None:
+    """The newest of a table's snapshots at or below this position; None if there is none as old."""
+    return next((each for each in table if each.first <= at), None)
 
 
 def _newest(table: Table, source: str) -> Mapping[str, str] | None:
