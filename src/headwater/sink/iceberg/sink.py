@@ -38,6 +38,7 @@ class IcebergSink:
     """
 
     calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
+    lake_snapshots = False
 
     def __init__(self, catalog: IcebergCatalog, source: str) -> None:
         self._catalog = catalog
