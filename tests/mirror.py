@@ -218,6 +218,10 @@ class Mirror:
         """The Parquet files in the lake's folder."""
         return {str(path) for path in (self.folder / "lake").rglob("*.parquet")}
 
+    def data_folders(self) -> dict[str, str]:
+        """Where the tables' data files are, by the tables' names."""
+        return {table.name: table.path for table in open_ducklake(self.config).tables().values()}
+
     @property
     def catalog_file(self) -> Path:
         """The SQLite file that has the lake's catalog."""
@@ -352,17 +356,23 @@ class IcebergMirror(Mirror):
             rows = con.execute(f"FROM {place}").to_arrow_table()
             table.overwrite(rows.cast(table.schema().as_arrow()))
 
-    def known_files(self) -> set[str]:
-        """The files of all snapshots of the catalog's tables."""
+    def data_folders(self) -> dict[str, str]:
+        return {table.name()[-1]: f"{table.metadata.location}/data" for table in self._all_tables()}
+
+    def _all_tables(self) -> list[Table]:
         with self.other_client() as catalog:
             names = [each for (schema,) in catalog.list_namespaces() for each in catalog.list_tables(schema)]
-            return {
-                entry.data_file.file_path
-                for table in map(catalog.load_table, names)
-                for snapshot in table.snapshots()
-                for manifest in snapshot.manifests(table.io)
-                for entry in manifest.fetch_manifest_entry(table.io)
-            }
+            return [catalog.load_table(each) for each in names]
+
+    def known_files(self) -> set[str]:
+        """The files of all snapshots of the catalog's tables."""
+        return {
+            entry.data_file.file_path
+            for table in self._all_tables()
+            for snapshot in table.snapshots()
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+        }
 
     def attached(self) -> duckdb.DuckDBPyConnection:
         con = reading.connect()

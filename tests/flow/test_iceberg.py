@@ -404,7 +404,9 @@ def test_the_commands_work_on_an_iceberg_lake(orders: IcebergMirror) -> None:
     assert "52" in said
     code, said = headwater(orders.file, "status", "--json")
     assert code == 0, said
-    assert {each["state"] for group in json.loads(said)["groups"] for each in group["tables"]} == {"STREAMING"}
+    (group,) = json.loads(said)["groups"]
+    assert {each["state"] for each in group["tables"]} == {"STREAMING"}
+    assert (group["snapshot_id"], bool(group["delivered_lsn"])) == (None, True)
     assert TOKEN not in said
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
@@ -144,8 +146,19 @@ def test_the_position_survives_the_expiry_of_our_snapshots_by_another_client(ice
     ice.compacted()
     ice.theirs().maintenance.expire_snapshots().by_ids(ours).commit()
     assert ice.standing().position == Lsn(200)
+    assert read_at(ice, 250) == [(1, "a"), (2, "b"), (3, "c")]
+    with pytest.raises(duckdb.CatalogException):
+        read_at(ice, 150)
     ice.deliver(300, insert=[(4, "d")], delete=[1])
     assert ice.rows() == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def read_at(ice: Ice, at: int) -> list[Any]:
+    """The table as `verify` reads it."""
+    reader = ice.sink.reader(at)
+    with closing(reader.connect()) as con:
+        reader.attach(con, "lake")
+        return con.execute("FROM lake.public.t ORDER BY id").fetchall()
 
 
 def test_values_in_quarantine_of_a_table_that_did_not_land_are_taken_back_by_the_next_plan(ice: Ice) -> None:
@@ -354,3 +367,67 @@ def test_a_column_that_gets_the_name_of_a_partition_field_needs_another_copy(ice
     ice.copy([(1, "a", "x")], at=200, of=named, partition_by=BY)
     assert _opened_by_java(ice.theirs().metadata)
     assert ice.rows() == [(1, "a", "x")]
+
+
+def lost_data(table: Table) -> set[str]:
+    return {task.file.file_path for task in table.scan().plan_files()}
+
+
+def lost_deletes(table: Table) -> set[str]:
+    return {each.file_path for task in table.scan().plan_files() for each in task.delete_files}
+
+
+def lost_manifests(table: Table) -> set[str]:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return {each.manifest_path for each in snapshot.manifests(table.io)}
+
+
+def lost_manifest_list(table: Table) -> set[str]:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return {snapshot.manifest_list}
+
+
+def lost_metadata(table: Table) -> set[str]:
+    return {table.metadata_location}
+
+
+def lost_folder(table: Table) -> set[str]:
+    return {str(path) for path in Path(table.location()).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "which", [lost_data, lost_deletes, lost_manifests, lost_manifest_list, lost_metadata, lost_folder]
+)
+def test_a_table_that_has_lost_files_is_found_and_can_be_copied_again(
+    which: Callable[[Table], set[str]], tmp_path: Path
+) -> None:
+    address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": f"{tmp_path}/w"})
+    with ExitStack() as held:
+        stock = held.enter_context(closing(load_catalog("default", **address.properties)))
+
+        def read(name: TableName) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = stock.load_table(tuple(name)).scan().to_arrow().to_pylist()
+            return found
+
+        bench = Bench(lambda source: held.enter_context(closing(address.open(source))), read)
+        bench.copy([(1, "a"), (2, "b")])
+        bench.deliver(200, insert=[(3, "c")], delete=[1])
+        for path in which(stock.load_table(tuple(T))):
+            Path(path).unlink()
+        sink = bench.sink
+        assert OID not in sink.standings() or sink.lost(every_file=True).keys() == {T}  # `run --recopy` asks for both
+        bench.copy([(5, "again")], at=300)
+        assert bench.rows() == [(5, "again")]
+        bench.deliver(400, insert=[(6, "on")], update=[(5, "changed")])
+        assert bench.rows() == [(5, "changed"), (6, "on")]
+        summary = stock.load_table(tuple(T)).metadata.snapshots[-1].summary
+        assert summary is not None
+        assert (summary["total-records"], summary["total-data-files"]) == ("2", "1")
+        assert bench.sink.lost(every_file=True) == {}
+        maintenance = bench.sink.maintenance()
+        assert maintenance is not None
+        maintenance.expire(T, timedelta(0))
+        maintenance.remove_orphans(T, timedelta(0))
+        assert bench.rows() == [(5, "changed"), (6, "on")]

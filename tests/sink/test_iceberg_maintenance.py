@@ -20,15 +20,19 @@ from pyiceberg.table.snapshots import Operation
 
 from headwater.change import Lsn
 from headwater.errors import CommitConflict, TableError
+from headwater.iceberg.manifests import ManifestCache
+from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy
 from headwater.lake.partitioning import PartitionBy
 from headwater.lake.reading import connect
 from headwater.lake.sink import MirrorSpec
+from headwater.lake.target import rows_of
 from headwater.sink.iceberg.address import IcebergAddress
+from headwater.sink.iceberg.copying import IcebergCopy
 from headwater.sink.iceberg.reader import ReadTable, load_iceberg, scan
-from tests.sink.sinkbench import OID, Bench, T, column, kinds_of, relation
+from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, relation, typed, written
 
 AT_ONCE, DAY = timedelta(0), timedelta(days=1)
 
@@ -367,6 +371,123 @@ def test_what_removed_snapshots_needed_is_an_orphan_only_when_their_readers_are_
     assert busy.maintenance.remove_orphans(T, DAY).orphans > 0
     assert not _unknown(busy)
     assert busy.by_key()[10] == "copied"
+
+
+def replaced(kept: Kept) -> set[str]:
+    """The files of a table of ours that was dropped, because a third one has taken the place of two."""
+    kept.copy([(1, "t")])
+    kept.copy([(1, "u")], of=relation(oid=OTHER, name=U))
+    kept.deliver(200, of=relation(oid=OTHER, name=U), insert=[(2, "u")])
+    old = files_in(kept.catalog.load_table(tuple(U)).location())
+    kept.copy([(9, "new")], at=300, of=relation(oid=99), replaces=(OID, OTHER))
+    assert not kept.catalog.table_exists(tuple(U))
+    return old
+
+
+def files_in(folder: str) -> set[str]:
+    return {str(path) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def markers(kept: Kept) -> set[str]:
+    return files_in(f"{kept.catalog.load_table(tuple(quarantine.NAME)).location()}/dropped")
+
+
+def test_files_of_a_table_that_was_replaced_are_deleted_once_its_readers_are_done(kept: Kept) -> None:
+    old = replaced(kept)
+    maintenance, orphans = kept.maintenance, MaintenancePolicy(orphans=DAY)
+    assert U in maintenance.tables()
+    age(old)
+    assert maintenance.remove_orphans(U, DAY) == Chores()  # it was dropped a moment ago
+    age(markers(kept))
+    planned = maintenance.plan(U, orphans)
+    assert planned.orphans == len(old)
+    assert {path for path in old if Path(path).exists()} == old
+    assert (maintenance.merging(U), maintenance.expire(U, AT_ONCE)) == (None, Chores())
+    assert maintenance.remove_orphans(U, DAY) == planned
+    assert not any(Path(path).parent.parent.exists() for path in old)
+    assert U not in maintenance.tables()
+    assert kept.rows() == [(9, "new")]
+
+
+def test_files_of_a_dropped_table_stay_if_another_client_brings_it_back(kept: Kept) -> None:
+    old = replaced(kept)
+    age(old | markers(kept))
+    newest = max(path for path in old if path.endswith(".metadata.json"))
+    kept.catalog.register_table(("public", "back"), newest)
+    assert kept.maintenance.remove_orphans(U, DAY) == Chores()
+    assert files_in(str(Path(newest).parent.parent)) >= old
+    assert U not in kept.maintenance.tables()
+    assert sorted(row["id"] for row in kept.catalog.load_table(("public", "back")).scan().to_arrow().to_pylist()) == [
+        1,
+        2,
+    ]
+
+
+def test_a_table_of_others_that_has_the_name_of_a_dropped_one_is_left_alone(kept: Kept) -> None:
+    old = replaced(kept)
+    theirs = kept.catalog.create_table(tuple(U), pa.schema([pa.field("id", pa.int64())]))
+    theirs.append(pa.table({"id": [1]}))
+    theirs.append(pa.table({"id": [2]}))
+    stray = Path(theirs.location(), "data", "stray.parquet")
+    stray.write_bytes(b"of their own")
+    age(old | markers(kept) | files_in(theirs.location()))
+    assert kept.maintenance.merging(U) is None
+    assert kept.maintenance.expire(U, AT_ONCE) == Chores()
+    assert kept.maintenance.remove_orphans(U, DAY).orphans == len(old)
+    assert stray.exists()
+    assert len(kept.catalog.load_table(tuple(U)).metadata.snapshots) == 2
+
+
+def test_a_mirror_that_a_copy_replaces_goes_though_the_process_dies_before_it_is_dropped(kept: Kept) -> None:
+    kept.copy([(1, "t")])
+    kept.copy([(1, "u")], of=relation(oid=OTHER, name=U))
+    of, sink = relation(oid=99), kept.sink
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OID, OTHER)))], {})
+    assert isinstance(copy, IcebergCopy)
+    copy._announce(copy.mirrors)  # the first half of a commit
+    kept.deliver(200, insert=[(2, "t")])
+    assert kept.sink.standings().keys() == {OID, OTHER}  # it has not landed, so nothing is dropped
+    sink = kept.sink
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OID, OTHER)))], {})
+    assert isinstance(copy, IcebergCopy)
+    copy._announce(copy.mirrors)
+    copy._landed(copy.mirrors, {}, Lsn(300), kept=False)
+    assert kept.catalog.table_exists(tuple(U))
+    kept.sink.collect()
+    assert not kept.catalog.table_exists(tuple(U))
+    assert kept.sink.standings().keys() == {99}
+    assert U in kept.maintenance.tables()  # its files go later
+    kept.deliver(400, of=of, insert=[(3, "on")])
+    assert kept.rows() == [(3, "on")]
+
+
+def test_nothing_is_left_of_a_copy_that_dies_before_its_table_is_created(kept: Kept) -> None:
+    kept.copy([(1, "t")])
+    before, of = files_in(kept.catalog.properties["warehouse"]), relation(oid=OTHER, name=U)
+    sink = kept.sink
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), U))], {})
+    assert isinstance(copy, IcebergCopy)
+    written(copy.target, rows_of(OTHER), [(typed(of, [(1, "u")]), None)])
+    new = copy.mirrors[0].new
+    assert new is not None
+    next_snapshot(new._table, new._table.schema(), FileChanges(), {}, ManifestCache())  # as far as the commit came
+    assert kept.sink.collect() == 2
+    assert files_in(kept.catalog.properties["warehouse"]) == before
+
+
+def test_a_copy_whose_name_another_client_has_taken_leaves_no_file(kept: Kept) -> None:
+    sink, of = kept.sink, relation()
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
+    kept.catalog.create_table(tuple(T), pa.schema([pa.field("id", pa.int64())]))
+    reports = {rows_of(OID): written(copy.target, rows_of(OID), [(typed(of, [(1, "t")]), None)])}
+    before = files_in(kept.table.location())
+    with pytest.raises((TableError, CommitConflict)):
+        copy.commit([OID], reports, Lsn(100))
+    copy.discard(reports)
+    location = copy.target.landing(rows_of(OID)).location  # type: ignore[attr-defined]
+    assert location != kept.table.location()
+    assert files_in(location) == set()
+    assert files_in(kept.table.location()) == before
 
 
 def test_what_a_killed_merge_has_written_is_collected_and_a_delivery_leaves_it_alone(busy: Kept) -> None:

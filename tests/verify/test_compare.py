@@ -224,7 +224,8 @@ def test_the_two_sides_are_compared_at_one_position_while_writes_go_on(mirror: M
         writer.join()
     assert [each.ok for each in (*first, *second)] == [True, True], (first, second)
     assert first[0].position != second[0].position
-    assert (first[0].snapshot_id or 0) < (second[0].snapshot_id or 0)
+    numbers = [each.snapshot_id for each in (*first, *second)]
+    assert numbers == [None, None] if mirror.kind == "iceberg" else (numbers[0] or 0) < (numbers[1] or 0)
 
 
 def test_a_lake_that_no_process_brings_up_to_date_is_not_compared(mirror: Mirror) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,13 @@ def test_what_is_not_compared_is_reported_apart_from_what_differs(capsys: pytest
         ("not compared", False),
         ("differs", False),
     ]
+
+
+def test_a_lake_whose_snapshots_are_of_single_tables_is_shown_without_a_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show([replace(OK, snapshot_id=None)], as_json=False)
+    assert capsys.readouterr().out.startswith("public.t: OK, 5 rows at 0/1\n")
 
 
 def test_a_row_without_a_key_is_shown_with_its_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,9 +95,7 @@ def _lines(status: Status, width: int) -> Iterator[str]:
 
 
 def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
-    begun = group.snapshot_id is not None
-    how_far = f"{_lag(group)}, snapshot {group.snapshot_id} at {group.delivered_lsn}" if begun else "no snapshot yet"
-    yield f"group {group.name} → lake {group.lake}: {group.state}, {how_far}"
+    yield f"group {group.name} → lake {group.lake}: {group.state}, {_how_far(group)}"
     yield f"  capture {_part(group.capture)}{_slot(group, known=known)}"
     yield f"  delivery {_part(group.delivery)}{_staged(group)}"
     if group.schema_changes:
@@ -105,6 +103,13 @@ def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
         yield f"  schema changes are {verb} {group.schema_changes}"
     if group.tables:
         yield f"  {_states(group.tables)}"
+
+
+def _how_far(group: GroupStatus) -> str:
+    if group.delivered_lsn is None:
+        return "no snapshot yet"
+    snapshot = "" if group.snapshot_id is None else f"snapshot {group.snapshot_id} "
+    return f"{_lag(group)}, {snapshot}at {group.delivered_lsn}"
 
 
 def _states(tables: Sequence[TableStatus]) -> str:

@@ -40,7 +40,7 @@ def _lines(each: Verified) -> list[str]:
     name = each.table if each.table == each.lake_table else f"{each.table} → {each.lake_table}"
     if each.verdict == "not compared":
         return [f"{name}: not compared: {each.reason}"]
-    at = f"at {each.position}, snapshot {each.snapshot_id}"
+    at = f"at {each.position}" + ("" if each.snapshot_id is None else f", snapshot {each.snapshot_id}")
     if each.verdict == "equal":
         return [f"{name}: OK, {counted(each.source_rows or 0, 'row')} {at}"]
     if each.reason:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,14 +12,15 @@ from pyarrow import fs
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import Table
 
-from headwater.files import S3, filesystem, inside
+from headwater.files import S3, filesystem, inside, is_local
 from headwater.iceberg.attempts import attempt_of
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.retention import needed_files
 
-__all__ = ["Orphan", "orphans"]
+__all__ = ["Orphan", "delete_orphans", "orphans", "orphans_at", "remove_folders", "unborn_at"]
 
 READERS = timedelta(hours=1)  # for so long they may read on in a snapshot that was the newest when they began
+_FOLDERS = ("data", "metadata")
 _KINDS = (".parquet", ".avro", ".metadata.json")
 
 
@@ -38,7 +41,7 @@ def orphans(
     that is older than it may be was there before both, and the tables have it if it has landed.
     """
     now = datetime.now(UTC)
-    found = list(_files(tables[0], s3))
+    found = list(_files(tables[0].metadata.location, s3))
     old = [each for each in found if each.mtime < now - older_than and attempt_of(each.path) not in under_way]
     if not old:
         return []
@@ -48,10 +51,39 @@ def orphans(
     return [Orphan(each.path, each.size) for each in old if each.base_name not in needed]
 
 
-def _files(table: Table, s3: S3 | None) -> Iterator[fs.FileInfo]:
-    location = table.metadata.location
+def orphans_at(location: str, older_than: timedelta, s3: S3 | None) -> list[Orphan] | None:
+    """Every file in the folder of a table that was dropped; None if some are not as old as this yet."""
+    found, then = list(_files(location, s3)), datetime.now(UTC) - older_than
+    return [Orphan(each.path, each.size) for each in found] if all(each.mtime < then for each in found) else None
+
+
+def unborn_at(location: str, s3: S3 | None) -> list[Orphan]:
+    """The manifests of a table that was to be created there; none if it was, since then there is metadata of it."""
+    found = list(_files(location, s3))
+    if any(each.path.endswith(".metadata.json") for each in found):
+        return []
+    return [Orphan(each.path, each.size) for each in found if each.path.endswith(".avro")]
+
+
+def delete_orphans(location: str, found: Sequence[Orphan], s3: S3 | None) -> None:
+    """Delete files in the folder of the table at this location."""
     files = filesystem(location, s3)
-    for folder in ("data", "metadata"):
+    for each in found:
+        with suppress(FileNotFoundError):
+            files.delete_file(each.path)
+
+
+def remove_folders(location: str) -> None:
+    """Remove what an object store does not have: folders of a table that was dropped, if they are empty."""
+    if is_local(location):
+        for path in (*(f"{inside(location)}/{each}" for each in _FOLDERS), inside(location)):
+            with suppress(OSError):
+                os.rmdir(path)
+
+
+def _files(location: str, s3: S3 | None) -> Iterator[fs.FileInfo]:
+    files = filesystem(location, s3)
+    for folder in _FOLDERS:
         where = fs.FileSelector(f"{inside(location)}/{folder}", allow_not_found=True, recursive=True)
         yield from (each for each in files.get_file_info(where) if each.is_file and each.path.endswith(_KINDS))
 

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headwater.iceberg.manifests import ManifestCache
 
-__all__ = ["expired", "needed_files", "pruned", "unneeded_files"]
+__all__ = ["expired", "needed_files", "pruned", "unneeded_files", "unreadable"]
 
 KEEP = "history.expire.min-snapshots-to-keep"
 KEEP_AGE = "history.expire.max-snapshot-age-ms"
@@ -72,6 +72,18 @@ def unneeded_files(
     if files:
         files -= _data_files(table, needed.values(), cache)
     return {*(each.manifest_list for each in gone), *mine, *files}
+
+
+def unreadable(table: Table) -> list[int]:
+    """The snapshots that have lost their manifest list, or a manifest."""
+    return [each.snapshot_id for each in table.metadata.snapshots if not _is_readable(table, each)]
+
+
+def _is_readable(table: Table, snapshot: Snapshot) -> bool:
+    try:
+        return all(table.io.new_input(each.manifest_path).exists() for each in snapshot.manifests(table.io))
+    except FileNotFoundError:
+        return False
 
 
 def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:

@@ -50,13 +50,14 @@ class FileChanges:
     """What a snapshot changes in a table's files; `removed` are paths of data files and delete files.
 
     `same_rows`: the files are others, and the rows are what they were, as after a compaction. `new_spec` is a partition
-    spec that the table gets with it.
+    spec that the table gets with it. `from_nothing`: files of the snapshot before it are lost, and none of them stays.
     """
 
     added: Sequence[NewFile] = ()
     removed: Collection[str] = ()
     same_rows: bool = False
     new_spec: PartitionSpec | None = None
+    from_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def next_snapshot(
     order = metadata.default_sort_order_id
     rows = [_data_file(each, order) for each in changes.added if each.content == "rows"]
     deletes = [_data_file(each, order) for each in changes.added if each.content == "deletes"]
-    manifests, lost = _manifests(to, rows, deletes, changes.removed)
+    manifests, lost = _manifests(to, rows, deletes, changes)
     sequence = metadata.next_sequence_number()
     path = f"{metadata.location}/metadata/snap-{to.snapshot_id}-0-{prefix}.avro"
     to.written.append(path)
@@ -120,13 +121,14 @@ def next_snapshot(
 
 
 def _manifests(
-    to: Manifests, rows: Sequence[DataFile], deletes: Sequence[DataFile], removed: Collection[str]
+    to: Manifests, rows: Sequence[DataFile], deletes: Sequence[DataFile], changes: FileChanges
 ) -> tuple[list[ManifestFile], list[DataFile]]:
     """The manifests of the snapshot, and the files that it has no longer."""
     untouched: list[ManifestFile] = []
     rewritten: list[ManifestFile] = []
     lost: list[DataFile] = []
-    for manifest, gone in without_files(to, to.current(), frozenset(removed)):
+    before = [] if changes.from_nothing else to.current()
+    for manifest, gone in without_files(to, before, frozenset(changes.removed)):
         lost += gone
         if manifest is not None:
             (rewritten if gone else untouched).append(manifest)
@@ -174,8 +176,8 @@ def _summary(
         collector.add_file(file, to.schema, specs[file.spec_id])
     for file in lost:
         collector.remove_file(file, to.schema, specs[file.spec_id])
-    operation = _operation(rows, deletes, lost)
-    parent = to.table.metadata.current_snapshot()
+    operation = _operation(rows, deletes, bool(lost) or changes.from_nothing)
+    parent = None if changes.from_nothing else to.table.metadata.current_snapshot()
     counted: dict[str, Any] = {**collector.build(), **properties}
     summary = update_snapshot_summaries(Summary(operation, **counted), parent.summary if parent else None)
     if changes.same_rows:  # PyIceberg adds up the totals of no such operation
@@ -183,7 +185,7 @@ def _summary(
     return summary
 
 
-def _operation(rows: Sequence[DataFile], deletes: Sequence[DataFile], lost: Sequence[DataFile]) -> Operation:
-    if not deletes and not lost:
+def _operation(rows: Sequence[DataFile], deletes: Sequence[DataFile], files_go: bool) -> Operation:
+    if not deletes and not files_go:
         return Operation.APPEND
     return Operation.OVERWRITE if rows else Operation.DELETE

@@ -214,6 +214,11 @@ class Sink(Protocol[NewMirror, P]):
         """Whether its dates and times are those of calendar and clock alone: infinity and 24:00:00 do not fit."""
         ...
 
+    @property
+    def lake_snapshots(self) -> bool:
+        """Whether a snapshot is one of all tables; else its number is of no use to people."""
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -82,7 +82,7 @@ class GroupStatus:
     captured_lsn: str | None = None
     delivered_lsn: str | None = None
     delivered_at: datetime | None = None
-    snapshot_id: int | None = None
+    snapshot_id: int | None = None  # None too for a lake whose snapshots are of single tables
     schema_changes: str | None = None  # how they reach the log: `event triggers` or `catalog`
     staged_segments: int = 0
     staged_rows: int = 0
@@ -163,6 +163,7 @@ def status(config: Config, source: State, state: State, oldest: Oldest) -> Statu
         view, left, error, unsent = None, (), exc.message, {}
     asked = _Asked(state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
+    groups = tuple(each if each.lake in config.ducklakes else replace(each, snapshot_id=None) for each in groups)
     return Status(_text(view.lsn if view else None), error, groups, left)
 
 

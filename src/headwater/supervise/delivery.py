@@ -153,9 +153,9 @@ class _GroupDelivery(threading.Thread):
         if done.landed:
             landed = done.landed.values()
             logger.info(
-                "group %s: snapshot %s is the source at %s (+%d ~%d -%d in %d table%s, %.2f s)",
+                "group %s: %s is the source at %s (+%d ~%d -%d in %d table%s, %.2f s)",
                 self._group,
-                done.snapshot_id,
+                f"snapshot {done.snapshot_id}" if m.sink.lake_snapshots else "the lake",
                 done.position,
                 sum(each.inserted for each in landed),
                 sum(each.updated for each in landed),

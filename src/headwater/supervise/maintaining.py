@@ -90,6 +90,9 @@ class _Run:
         except JobDied as died:
             said = redact(f"a Spark task failed: {died}", self.config.secrets())
             return Maintained(group, str(name), Chores(), said, 3)
+        except OSError as error:
+            said = redact(f"a file of the lake cannot be read or deleted: {error}", self.config.secrets())
+            return Maintained(group, str(name), Chores(), said, 3)
 
     def _chosen(self, names: Sequence[TableName]) -> Iterator[TableName]:
         return (name for name in names if not self.wanted or name in self.wanted)

@@ -98,7 +98,7 @@ def _compared(m: Mirroring, choice: _Choice, exported: Exported, snapshot: int) 
     if pairs:
         sides = Sides(m.sink.source, m.source_url, exported.snapshot_name, reader)
         for oid, each in compare(m.spark, sides, pairs).items():
-            found.append(_verdict(rows[oid], each, exported, snapshot))
+            found.append(_verdict(rows[oid], each, exported, snapshot if m.sink.lake_snapshots else None))
     return found
 
 
@@ -110,7 +110,7 @@ def _not_compared(row: TableRow, reason: str, *, ok: bool) -> Verified:
     return Verified(row.group, str(row.source), str(row.lake), "not compared", ok=ok, reason=reason)
 
 
-def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int) -> Verified:
+def _verdict(row: TableRow, each: Compared, exported: Exported, snapshot: int | None) -> Verified:
     if each.error:
         return _not_compared(row, each.error, ok=False)
     return Verified(
@@ -148,7 +148,7 @@ def _pair(m: Mirroring, row: TableRow, connection: Connection, mirrors: Mapping[
     relation = described(connection, row.oid, publication)
     columns = mirrors.get(row.lake)
     if columns is None:
-        raise TableError(f"the lake has no table {row.lake}")
+        raise TableError(f"the lake has no snapshot that shows {row.lake} then: it was dropped, or they have expired")
     lacking = [column.name for column in relation.columns if column.name.lower() not in columns]
     if lacking:
         raise TableError(f"the lake's table {row.lake} has no column {lacking[0]!r}")

@@ -45,6 +45,7 @@ def test_the_line_says_the_same_shorter() -> None:
 
 def test_before_the_first_delivery_there_is_no_snapshot() -> None:
     assert line(replace(FRAME, snapshot=None, snapshot_lsn=None)).endswith("no snapshot yet")
+    assert line(replace(FRAME, snapshot=None)).endswith(" in lake, at 0/1A2B3C")  # snapshots of single tables
 
 
 def test_without_a_terminal_there_is_a_line_every_few_seconds() -> None:

@@ -103,9 +103,11 @@ class View(AbstractContextManager["View"]):
 
 
 def _snapshot(frame: Frame) -> str:
-    if frame.snapshot is None:
+    if frame.snapshot_lsn is None:
         return "no snapshot yet"
-    return f"snapshot {frame.snapshot} at {frame.snapshot_lsn or 'unknown'}"
+    return (
+        f"at {frame.snapshot_lsn}" if frame.snapshot is None else f"snapshot {frame.snapshot} at {frame.snapshot_lsn}"
+    )
 
 
 def _clock(seconds: float) -> str:

@@ -31,6 +31,7 @@ class DuckLakeSink:
     """
 
     calendar_only = False
+    lake_snapshots = True
 
     def __init__(self, lake: Lake, source: str, *, prepared: bool = True) -> None:
         self._lake = lake

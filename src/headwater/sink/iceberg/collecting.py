@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 from pyiceberg.table import Table
 
 from headwater.change import TableName
-from headwater.files import filesystem
+from headwater.files import S3, filesystem
 from headwater.iceberg.attempts import Attempts, files_of
+from headwater.iceberg.orphans import delete_orphans, remove_folders, unborn_at
 from headwater.sink.iceberg.lake import IcebergLake
 
 __all__ = ["collected"]
@@ -19,28 +20,36 @@ def collected(lake: IcebergLake, attempts: Attempts) -> int:
     open_, count = attempts.open(), 0
     if open_:
         lake.forget()  # another process may have landed them
-    written = {
-        location: found
-        for location in {location for locations in open_.values() for location in locations}
-        if (found := files_of(location, open_.keys(), lake.s3))
-    }
-    known = _known(lake, written.keys())
+    locations = {location for each in open_.values() for location in each}
+    tables = list(_tables_at(lake, locations))
+    written = {each: found for each in locations if (found := files_of(each, open_.keys(), lake.s3))}
+    known = _known(lake, [each for each in tables if each.metadata.location in written])
     for location, paths in written.items():
         files = filesystem(location, lake.s3)
         for path in paths:
             if path.rsplit("/", 1)[-1] not in known:
                 files.delete_file(path)
                 count += 1
+    for location in locations - {each.metadata.location for each in tables}:
+        count += _delete_unborn(location, lake.s3)
     for attempt in open_:
         attempts.end(attempt)
     return count
 
 
-def _known(lake: IcebergLake, locations: Collection[str]) -> set[str]:
-    """The names of all files that snapshots of the tables at these locations have."""
+def _delete_unborn(location: str, s3: S3 | None) -> int:
+    """Delete what is left of a table that a copy was to create, and did not."""
+    found = unborn_at(location, s3)
+    delete_orphans(location, found, s3)
+    remove_folders(location)
+    return len(found)
+
+
+def _known(lake: IcebergLake, tables: Collection[Table]) -> set[str]:
+    """The names of all files that snapshots of these tables have."""
     return {
         entry.data_file.file_path.rsplit("/", 1)[-1]
-        for table in _tables_at(lake, locations)
+        for table in tables
         for snapshot in table.metadata.snapshots
         for manifest in snapshot.manifests(table.io)
         for entry in lake.manifests.entries(manifest, table.io)

@@ -24,14 +24,15 @@ from headwater.lake.sink import Landed
 from headwater.lake.target import Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved
 from headwater.sink.iceberg.delivery import schema_updates
+from headwater.sink.iceberg.healing import drop_replaced
 from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
-from headwater.sink.iceberg.ledger import LedgerEntry
+from headwater.sink.iceberg.ledger import LedgerEntry, Replaced
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes
 from headwater.sink.iceberg.specs import drop_unfit_specs
-from headwater.sink.iceberg.standing import IcebergStanding, ownership, remembered, summary
+from headwater.sink.iceberg.standing import COPY, IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
 
 __all__ = ["IcebergCopy", "NewMirror", "StagedMirror", "staged"]
@@ -118,8 +119,12 @@ class IcebergCopy:
             delete_files(notes, self.target.s3)
 
     def _announce(self, landing: Sequence[StagedMirror]) -> None:
-        """The ledger has the names first: a table that was made before a crash is found again."""
-        new = {each.mirror.oid: LedgerEntry(_names(each.mirror)) for each in landing}
+        """The ledger has it first: after a crash, a table that was made is found again, and so are those that go."""
+        attempt = self.target.attempt
+        new = {
+            each.mirror.oid: LedgerEntry(_names(each.mirror), copy=attempt, replaced=_replaced(each.mirror))
+            for each in landing
+        }
         self.lake.note(lambda ledger: ledger.with_entries(new))
 
     def _landed(
@@ -144,17 +149,22 @@ class IcebergCopy:
         mine = reports.get(rows_of(mirror.oid), [])
         bad = counted(reports.get(misfits_of(mirror.oid), ()))
         got = Counts(copied=counted(mine).inserted, quarantined=bad.inserted)
-        said, changes = summary(lake.source, at, got), file_changes(mine)
+        said, changes, copied = summary(lake.source, at, got), file_changes(mine), {COPY: self.target.attempt}
         if staged.new is not None:
             table = staged.new._table
             snapshot = next_snapshot(table, table.schema(), changes, said, lake.manifests)
-            owned = SetPropertiesUpdate(updates=remembered(said, table))
-            lake.catalog.create(staged.new, (*snapshot.updates, owned))
+            owned = SetPropertiesUpdate(updates=remembered(said, table) | copied)
+            try:
+                lake.catalog.create(staged.new, (*snapshot.updates, owned))
+            except (CommitConflict, TableError):
+                for path in snapshot.written:
+                    table.io.delete(path)
+                raise
             return got
         place = mirror.place
         assert place is not None
         schema, updates = schema_updates(place, mirror.columns.schema)
-        owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored))
+        owned = SetPropertiesUpdate(updates=ownership(lake.source, mirror.oid, mirror.columns.mirrored) | copied)
         updates = (*updates, *_spec_updates(mirror, place), owned)
         changes = replace(changes, new_spec=mirror.spec)
         commit = TableCommit(changes, said, schema, updates, emptied=True)
@@ -163,30 +173,20 @@ class IcebergCopy:
 
     def _tidy(self, landed: Sequence[StagedMirror]) -> None:
         """What comes after the copy: it has landed, so nothing that fails here may take it back."""
-        try:
-            self._drop_replaced(landed)
-            self._tidy_places({each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None})
-        except HeadwaterError as error:
-            logger.warning("tables of the lake that were replaced by a copy may still be there: %s", error)
-
-    def _drop_replaced(self, landed: Sequence[StagedMirror]) -> None:
-        """Mirrors that went, but for those whose place was taken."""
-        for each in landed:
-            for standing in each.mirror.replaces.values():
-                if standing is not each.mirror.place:
-                    self.lake.catalog.drop(standing.name)
-        kept = {each.mirror.oid for each in landed}
-        replaced = {oid for each in landed for oid in each.mirror.replaces} - kept
+        moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
         self.lake.forget()
-        if replaced:
-            self.lake.note(lambda ledger: ledger.without(replaced))
+        try:
+            drop_replaced(self.lake)
+            self._drop_unfit_specs(moved)
+        except HeadwaterError as error:
+            logger.warning("tables of the lake that were replaced by a copy are dropped later: %s", error)
+        rename_later(self.lake, moved)
 
-    def _tidy_places(self, names: Mapping[int, TableName]) -> None:
-        """Of tables that were filled anew: partition specs that they cannot have, names that they should not have."""
-        here = self.lake.standings() if names else {}
-        for oid in names.keys() & here.keys():
+    def _drop_unfit_specs(self, filled: Mapping[int, TableName]) -> None:
+        """Of tables that were filled anew: partition specs that they cannot have."""
+        here = self.lake.standings() if filled else {}
+        for oid in filled.keys() & here.keys():
             drop_unfit_specs(self.lake.catalog, here[oid].table)
-        rename_later(self.lake, names)
 
 
 def _own_names(landing: Sequence[StagedMirror]) -> dict[int, TableName]:
@@ -208,6 +208,12 @@ def _spec_updates(mirror: NewMirror, place: IcebergStanding) -> tuple[TableUpdat
     known = mirror.spec.spec_id in place.table.metadata.specs()
     added = () if known else (AddPartitionSpecUpdate(spec=mirror.spec),)
     return (*added, SetDefaultSpecUpdate(spec_id=mirror.spec.spec_id))
+
+
+def _replaced(mirror: NewMirror) -> tuple[Replaced, ...]:
+    """The mirrors that go with it; if it is only copied again, in its own place, there is none."""
+    gone = (each for each in mirror.replaces.values() if each is not mirror.place or each.oid != mirror.oid)
+    return tuple(Replaced(each.oid, each.name, str(each.table.metadata.table_uuid)) for each in gone)
 
 
 def _names(mirror: NewMirror) -> tuple[TableName, ...]:

@@ -26,10 +26,11 @@ from headwater.lake.counts import Counts
 from headwater.lake.sink import Keys, Kinds, Landed, Wanted
 from headwater.lake.target import PartitionSet, Reports, Sought, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
+from headwater.sink.iceberg.healing import heal
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.naming import rename_later
 from headwater.sink.iceberg.ordering import order_updates
-from headwater.sink.iceberg.quarantine import heal, keep
+from headwater.sink.iceberg.quarantine import keep
 from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
 from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
@@ -47,8 +48,11 @@ class IcebergPlan:
 
     @property
     def snapshot_id(self) -> int:
-        """A catalog has no snapshots, only its tables do: what stands for one is the position that they show."""
-        return min((each.position.value for each in self.standings.values()), default=0)
+        """A catalog has no snapshots, only its tables do: what stands for one is a position, here of the foremost.
+
+        A reader of it sees each table as it is now, also one that is behind the others.
+        """
+        return max((each.position.value for each in self.standings.values()), default=0)
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
@@ -62,7 +66,7 @@ class IcebergPlan:
 
     def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
         if keys:
-            heal(self.lake)  # whoever only reads a plan must not: another process may be about to land the tables
+            heal(self.lake)
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)

@@ -27,10 +27,11 @@ from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.dropped import DroppedFolders
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import LiveFile
-from headwater.iceberg.retention import pruned
+from headwater.iceberg.retention import pruned, unreadable
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
 from headwater.lake import quarantine
@@ -120,12 +121,22 @@ class IcebergLake:
     def attempts(self) -> Attempts:
         return Attempts(self.quarantine().metadata.location, self.source, self.s3)
 
+    @property
+    def dropped(self) -> DroppedFolders:
+        return DroppedFolders(self.quarantine().metadata.location, self.source, self.s3)
+
     def standings(self) -> Mapping[int, IcebergStanding]:
         """Every table of the group that the lake has. A commit notices what other clients have changed since."""
         if self._standings is None:
             found = {oid: self._standing(oid, entry) for oid, entry in self.ledger().entries.items()}
             self._standings = {oid: each for oid, each in found.items() if each is not None}
         return self._standings
+
+    def own(self, name: TableName) -> Table | None:
+        """A table of the group, or the quarantine, as it is now; None if it is gone, or another one has its name."""
+        known = {each.name: each.table for each in self.standings().values()} | {quarantine.NAME: self.quarantine()}
+        found = self.catalog.load(name) if name in known else None
+        return found if found is not None and _same(known[name], found) else None
 
     def ledger(self) -> Ledger:
         table = self._quarantine or self.catalog.load(quarantine.NAME)
@@ -171,13 +182,14 @@ class IcebergLake:
             if check is not None:
                 check(table)
             schema = commit.schema or table.schema()
-            changes = replace(commit.changes, removed=self.paths(table)) if commit.emptied else commit.changes
+            changes = self._emptied(table, commit.changes) if commit.emptied else commit.changes
             snapshot = next_snapshot(table, schema, changes, commit.summary, self.manifests)
             requirements = (*snapshot.requirements, *_same_columns(table))
             said = SetPropertiesUpdate(updates=remembered(commit.summary, table))
             failpoints.hit("deliver.before-commit")
             try:
-                updates = (*commit.updates, *snapshot.updates, said, *_without_old_snapshots(table))
+                old = unreadable(table) if changes.from_nothing else pruned(table.metadata, datetime.now(UTC))
+                updates = (*commit.updates, *snapshot.updates, said, *_without(old))
                 return self.catalog.commit(table, requirements, updates)
             except CommitConflict:
                 for path in snapshot.written:
@@ -226,6 +238,13 @@ class IcebergLake:
             raise CommitConflict(f"another client has changed rows of {name} in the lake", hint="plan again")
         return now
 
+    def _emptied(self, table: Table, changes: FileChanges) -> FileChanges:
+        """All files go that the table has; if they can no longer be listed, the table begins anew."""
+        try:
+            return replace(changes, removed=self.paths(table))
+        except FileNotFoundError:
+            return replace(changes, from_nothing=True)
+
     def _standing(self, oid: int, entry: LedgerEntry) -> IcebergStanding | None:
         for name in entry.names:
             if (table := self.catalog.load(name)) is not None:
@@ -249,10 +268,9 @@ def _same(one: Table | None, other: Table) -> bool:
     return one is not None and one.metadata.table_uuid == other.metadata.table_uuid
 
 
-def _without_old_snapshots(table: Table) -> tuple[TableUpdate, ...]:
-    """What removes snapshots if they are too many. Their files stay until maintenance finds that nothing needs them."""
-    old = pruned(table.metadata, datetime.now(UTC))
-    return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
+def _without(snapshots: list[int]) -> tuple[TableUpdate, ...]:
+    """What removes snapshots. Their files stay until maintenance finds that nothing needs them."""
+    return (RemoveSnapshotsUpdate(snapshot_ids=snapshots),) if snapshots else ()
 
 
 def _columns(table: Table) -> tuple[int, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,10 +17,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, PrimitiveType
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import CommitConflict, TableError
-from headwater.files import filesystem
-from headwater.iceberg.attempts import Attempts, attempt_of, under_way
+from headwater.iceberg.attempts import Attempts, attempt_of
 from headwater.iceberg.model import LiveFile
-from headwater.iceberg.orphans import Orphan, orphans
+from headwater.iceberg.orphans import Orphan
 from headwater.iceberg.packing import Bin, packed
 from headwater.iceberg.retention import expired, unneeded_files
 from headwater.lake import history, quarantine
@@ -32,11 +30,11 @@ from headwater.sink.iceberg.merging import IcebergMerging
 from headwater.sink.iceberg.quarantine import came_ahead
 from headwater.sink.iceberg.rewriting import IcebergMergeWriter
 from headwater.sink.iceberg.standing import shows_position
+from headwater.sink.iceberg.sweeping import dropped_names, sweep, unneeded
 
 __all__ = ["IcebergMaintenance"]
 
 _TRIES = 5
-_OWN_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # as the tables that we create have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +44,27 @@ class IcebergMaintenance:
     lake: IcebergLake
 
     def tables(self) -> list[TableName]:
-        return [*(each.name for each in self.lake.standings().values()), quarantine.NAME]
+        """Those that the lake has, and those that were dropped and whose files may still be there."""
+        here = [*(each.name for each in self.lake.standings().values()), quarantine.NAME]
+        return [*here, *sorted(dropped_names(self.lake) - set(here))]
 
     def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
-        found, chores = self._loaded(table), Chores()
+        swept = () if policy.orphans is None else unneeded(self.lake, table, policy.orphans)
+        found, chores = self._loaded(table), _counted(swept)
+        if found is None:
+            return chores
         if policy.merge:
             bins = self._bins(found)
             chores += Chores(sum(len(each.files) for each in bins), sum(each.size for each in bins), len(bins))
         if policy.expire is not None:
             gone = self._expired(found, policy.expire)
             chores += Chores(expired_snapshots=len(gone), expired_files=len(self._only_in(found, gone)))
-        if policy.orphans is not None:
-            chores += _counted(self._orphans(table, policy.orphans))
         return chores
 
     def merging(self, table: TableName, most: int | None = None) -> IcebergMerging | None:
         found = self._loaded(table)
-        bins = self._bins(found)[:most]
-        if not bins:
+        bins = self._bins(found)[:most] if found else []
+        if found is None or not bins:
             return None
         metadata = found.metadata
         attempt = self._attempts.begin([metadata.location])
@@ -75,8 +76,8 @@ class IcebergMaintenance:
     def expire(self, table: TableName, age: timedelta) -> Chores:
         for attempt in range(_TRIES):
             found = self._loaded(table)
-            gone = self._expired(found, age)
-            if not gone:
+            gone = self._expired(found, age) if found else []
+            if found is None or not gone:
                 return Chores()
             try:
                 now = self._removed(found, gone)
@@ -94,12 +95,7 @@ class IcebergMaintenance:
         raise AssertionError("unreachable")
 
     def remove_orphans(self, table: TableName, age: timedelta) -> Chores:
-        found = self._orphans(table, age)
-        files = filesystem(self._loaded(table).metadata.location, self.lake.s3)
-        for each in found:
-            with suppress(FileNotFoundError):
-                files.delete_file(each.path)
-        return _counted(found)
+        return _counted(sweep(self.lake, table, age))
 
     def collect(self) -> int:
         return collected(self.lake, self._attempts)
@@ -109,9 +105,10 @@ class IcebergMaintenance:
         """Its own, since a delivery takes all of its own that it finds for dead."""
         return Attempts(self.lake.quarantine().metadata.location, f"{self.lake.source}/maintenance", self.lake.s3)
 
-    def _loaded(self, name: TableName) -> Table:
-        found = self.lake.catalog.load(name)
-        if found is None:
+    def _loaded(self, name: TableName) -> Table | None:
+        """None for one that we dropped; TableError if the lake does not have it for another reason."""
+        found = self.lake.own(name)
+        if found is None and name not in dropped_names(self.lake):
             raise TableError(f"the lake has no table {str(name)!r} any longer")
         return found
 
@@ -148,21 +145,6 @@ class IcebergMaintenance:
             self.lake.manifests,
         )
 
-    def _orphans(self, name: TableName, age: timedelta) -> list[Orphan]:
-        open_ = under_way(self.lake.quarantine().metadata.location, self.lake.s3)
-        table = self._loaded(name)
-        return orphans([table, *self._sharing(table)], open_, age, self.lake.manifests, self.lake.s3)
-
-    def _sharing(self, table: Table) -> Iterator[Table]:
-        """Other tables whose files may be in the table's folder, if the catalog chose the folder by the name."""
-        location = table.metadata.location.rstrip("/")
-        if _OWN_FOLDER.search(location):
-            return
-        for name in self.lake.catalog.names()[1]:
-            other = self.lake.catalog.load(name)
-            if other is not None and other.metadata.location.rstrip("/").startswith(location):
-                yield other
-
 
 def _lowest(file: LiveFile, key: list[NestedField]) -> tuple[bool, Any]:
     """The lowest value of the leading key column, by which files are put next to each other."""
@@ -175,5 +157,5 @@ def _lowest(file: LiveFile, key: list[NestedField]) -> tuple[bool, Any]:
     return False, 0
 
 
-def _counted(found: list[Orphan]) -> Chores:
+def _counted(found: Collection[Orphan]) -> Chores:
     return Chores(orphans=len(found), orphan_bytes=sum(each.size for each in found))

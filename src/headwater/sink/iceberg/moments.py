@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headwater.change import Lsn
 from headwater.lake.sink import TableSnapshot
 from headwater.sink.iceberg.reader import ReadTable, read_by
-from headwater.sink.iceberg.standing import IcebergStanding, Stretch, stretches
+from headwater.sink.iceberg.standing import IcebergStanding, Stretch, showing, stretches
 
 __all__ = ["snapshots_at", "together"]
 
@@ -21,7 +21,7 @@ def snapshots_at(source: str, standings: Mapping[int, IcebergStanding], at: Lsn)
     there = together([known[oid] for oid, each in standings.items() if each.position >= at], at)
     found = {}
     for oid, each in standings.items():
-        if (stretch := _showing(known[oid], there)) is not None:
+        if (stretch := showing(known[oid], there)) is not None:
             lines = read_by(each.name, ReadTable(each.table.metadata_location, stretch.snapshot_id))
             found[oid] = TableSnapshot(each.name, stretch.snapshot_id, min(there, stretch.last), lines)
     return found
@@ -30,12 +30,8 @@ def snapshots_at(source: str, standings: Mapping[int, IcebergStanding], at: Lsn)
 def together(tables: Sequence[Sequence[Stretch]], at: Lsn) -> Lsn:
     """The newest position, at or below the given one, at which every table that has a snapshot there is exact."""
     while True:
-        showing = [stretch for each in tables if (stretch := _showing(each, at)) is not None]
-        lowest = min((stretch.last for stretch in showing), default=at)
+        shown = [stretch for each in tables if (stretch := showing(each, at)) is not None]
+        lowest = min((stretch.last for stretch in shown), default=at)
         if lowest >= at:
             return at
         at = lowest
-
-
-def _showing(table: Sequence[Stretch], at: Lsn) -> Stretch | None:
-    return next((each for each in table if each.first <= at), None)

@@ -22,7 +22,7 @@ from headwater.sink.iceberg.lake import IcebergLake, TableCommit
 from headwater.sink.iceberg.reports import file_changes, touched
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, landing
 
-__all__ = ["came_ahead", "heal", "keep", "settle_all"]
+__all__ = ["came_ahead", "keep", "settle_all", "take_back"]
 
 _AHEAD = "headwater.ahead."
 
@@ -45,10 +45,8 @@ def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: 
     return True
 
 
-def heal(lake: IcebergLake) -> None:
+def take_back(lake: IcebergLake) -> None:
     """Take back what came for mirrors that did not land."""
-    if lake.healed:
-        return
     table = lake.quarantine()
     ahead = json.loads(table.metadata.properties.get(_ahead(lake.source), "{}"))
     here = lake.standings()
@@ -63,7 +61,6 @@ def heal(lake: IcebergLake) -> None:
         live = {each.path: each for each in lake.files(table)}
         gone = [path for name in lost & live.keys() for path in live[name].paths]
         lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}, None, (said,)))
-    lake.healed = True
 
 
 def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int], at: Lsn) -> list[bytes]:

@@ -18,14 +18,14 @@ from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
+from headwater.sink.iceberg.healing import heal
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.lost import drop_quarantine, lost
 from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
-from headwater.sink.iceberg.quarantine import heal
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable
-from headwater.sink.iceberg.standing import IcebergStanding, snapshot_at
+from headwater.sink.iceberg.standing import IcebergStanding, showing, stretches
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
 __all__ = ["IcebergSink"]
@@ -38,6 +38,7 @@ class IcebergSink:
     """
 
     calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
+    lake_snapshots = False
 
     def __init__(self, catalog: IcebergCatalog, source: str) -> None:
         self._catalog = catalog
@@ -64,9 +65,8 @@ class IcebergSink:
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
-            snapshot = snapshot_at(each.table, self.source, at)
-            if snapshot is not None:
-                tables[each.name] = ReadTable(_kept_metadata(each.table), snapshot.snapshot_id)
+            if (shown := showing(stretches(each, self.source), at)) is not None:
+                tables[each.name] = ReadTable(_kept_metadata(each.table), shown.snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
         tables[quarantine.NAME] = ReadTable(_kept_metadata(kept), current.snapshot_id if current else None)
@@ -114,7 +114,9 @@ class IcebergSink:
             raise
 
     def collect(self) -> int:
-        return collected(self._lake, self._lake.attempts)
+        count = collected(self._lake, self._lake.attempts)
+        heal(self._lake)
+        return count
 
     def maintenance(self) -> IcebergMaintenance:
         return IcebergMaintenance(self._lake)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pyiceberg.table import Table
@@ -18,6 +18,7 @@ from headwater.lake.mirrored import MirroredColumns
 __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
+    "COPY",
     "POSITION",
     "SINCE",
     "SOURCE",
@@ -28,8 +29,8 @@ __all__ = [
     "own_position",
     "ownership",
     "remembered",
+    "showing",
     "shows_position",
-    "snapshot_at",
     "standing_of",
     "stretches",
     "summary",
@@ -39,6 +40,7 @@ SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns" 
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
 SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
 COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
+COPY = "headwater.copy"  # a property with the attempt that was the last to copy the table
 NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 
@@ -137,18 +139,6 @@ def own_position(table: Table, source: str) -> Lsn:
     return Lsn.parse(said[POSITION]) if said else Lsn(0)
 
 
-def snapshot_at(table: Table, source: str, at: Lsn) -> Snapshot | None:
-    """The newest snapshot of the table at or below this position; what other clients did after it counts with it."""
-    found: Snapshot | None = None
-    for snapshot in _ancestry(table):
-        found = found or snapshot
-        if _is_ours(snapshot, source):
-            if _position(snapshot) <= at:
-                return found
-            found = None
-    return None
-
-
 def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
     """The table's snapshots, the newest first; what other clients did after one of ours counts with it."""
     found: list[Stretch] = []
@@ -163,6 +153,11 @@ def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
         current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
         return [Stretch(current, own, max(own, last))] if current is not None else []
     return found
+
+
+def showing(table: Sequence[Stretch], at: Lsn) -> Stretch | None:
+    """The newest of a table's snapshots at or below this position; None if there is none as old."""
+    return next((each for each in table if each.first <= at), None)
 
 
 def _newest(table: Table, source: str) -> Mapping[str, str] | None:

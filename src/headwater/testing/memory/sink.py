@@ -52,6 +52,7 @@ class MemorySink:
     lake: MemoryLake
     source: str
     calendar_only: bool = False
+    lake_snapshots: bool = True
 
     def standings(self) -> Mapping[int, MemoryStanding]:
         return self.lake.contents.standing(self.source)
