@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from headwater.change import Lsn, TableName
-from headwater.errors import CommitConflict, CommitError, OperatorMustAct
+from headwater.errors import CommitConflict, CommitError, OperatorMustAct, Unreachable
 from headwater.lake import quarantine
 from headwater.lake.reading import connect as duckdb_connect
 from headwater.lake.sink import MirrorSpec
@@ -133,6 +133,21 @@ def test_a_table_that_another_client_drops_meanwhile_is_a_conflict(ice: Ice) -> 
     with pytest.raises(CommitError):
         attempt.commit(200)
     assert OID not in ice.sink.standings()
+
+
+def test_a_commit_that_cannot_reach_the_tables_files_is_tried_again(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    ice.deliver(200, insert=[(2, "b")])
+    attempt = ice.attempt(insert=[(3, "c")])
+    metadata = Path(ice.theirs().metadata.location, "metadata")
+    away = metadata.rename(metadata.with_name("away"))
+    metadata.touch()  # nothing can be made there
+    with pytest.raises(Unreachable, match="a file of the warehouse cannot be reached: NotADirectoryError"):
+        attempt.commit(300)
+    metadata.unlink()
+    away.rename(metadata)
+    ice.deliver(300, insert=[(3, "c")])
+    assert ice.rows() == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def test_the_position_survives_the_expiry_of_our_snapshots_by_another_client(ice: Ice) -> None:

@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
 from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
+from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
@@ -89,7 +90,8 @@ class IcebergCopy:
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         try:
-            return self._committed(tables, reports, at)
+            with reaching_files():
+                return self._committed(tables, reports, at)
         finally:
             self.lake.forget()
 

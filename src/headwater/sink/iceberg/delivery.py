@@ -18,6 +18,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from headwater import failpoints
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
@@ -50,6 +51,7 @@ class IcebergPlan:
         """A catalog has no snapshots, only its tables do: what stands for one is the position that they show."""
         return min((each.position.value for each in self.standings.values()), default=0)
 
+    @reaching_files()
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
         check_deletes(standing.table, self.lake.manifests)
@@ -60,6 +62,7 @@ class IcebergPlan:
         evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
+    @reaching_files()
     def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
         if keys:
             heal(self.lake)  # whoever only reads a plan must not: another process may be about to land the tables
@@ -94,6 +97,7 @@ class IcebergDelivery:
     target: IcebergTarget
     newest: NewestCommit | None
 
+    @reaching_files()
     def places(self, wanted: Wanted) -> list[IcebergPlace]:
         return [
             IcebergPlace(oid, file)
@@ -102,6 +106,7 @@ class IcebergDelivery:
             if _overlaps(file, self._leading(oid), sought.bounds) and self._in_reach(oid, file, sought.partitions)
         ]
 
+    @reaching_files()
     def quarantine(self) -> list[IcebergPlace]:
         lake = self.plan.lake
         return [IcebergPlace(None, file) for file in lake.files(lake.quarantine())]
@@ -110,7 +115,8 @@ class IcebergDelivery:
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
         try:
-            return self._committed(reports, truncated, upto, names)
+            with reaching_files():
+                return self._committed(reports, truncated, upto, names)
         except HeadwaterError:
             self.plan.lake.forget()
             raise
