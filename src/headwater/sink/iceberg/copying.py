@@ -99,12 +99,13 @@ class IcebergCopy:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
+        planned = lake.quarantine()  # the ledger's commits load it again, with what others have done to it meanwhile
         settled = settle_all(lake, self.target, replaced, at)
         try:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
             rename_mirrors(lake, {**self.names, **_own_names(landing)} if self.names else {})
-            kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
+            kept = keep(lake, reports, dict.fromkeys(tables, at), settled, planned)
         except (CommitConflict, AlreadyDelivered, TableError):
             delete_files(settled, self.target.s3)
             raise

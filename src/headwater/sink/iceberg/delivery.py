@@ -48,8 +48,8 @@ class IcebergPlan:
 
     @property
     def snapshot_id(self) -> int:
-        """A catalog has no snapshots, only its tables do: what stands for one is the position that they show."""
-        return min((each.position.value for each in self.standings.values()), default=0)
+        """A catalog has no snapshots, only its tables do: what stands for one is the position of the foremost table."""
+        return max((each.position.value for each in self.standings.values()), default=0)
 
     @reaching_files()
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
