@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
+from pyiceberg.catalog import load_catalog
 from tests.conftest import new_database
 
 from headwater.commands.cli import cli
@@ -248,3 +252,31 @@ def test_a_lake_in_s3_is_read_and_its_bucket_is_not(s3: S3, tmp_path: Path, data
 
 def _objects(bucket: fs.FileSystem) -> set[tuple[str, int]]:
     return {(each.path, each.size) for each in bucket.get_file_info(fs.FileSelector("lakes", recursive=True))}
+
+
+OF_ICEBERG = [
+    *("COPY public.t TO '{folder}/data/made.parquet'", "EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/data/made.csv'"),
+    *("INSERT INTO public.t VALUES (1)", "DELETE FROM shop.public.t", "DROP VIEW public.t"),
+    *("SELECT * FROM read_csv('{folder}/secret.csv')", "SELECT * FROM glob('{folder}/data/*')"),
+    *("SELECT * FROM iceberg_scan('{folder}/data/public/gone')", "SELECT * FROM read_avro('{folder}/secret.csv')"),
+    "SELECT * FROM sqlite_scan('{folder}/ice.sqlite', 'iceberg_tables')",
+]
+
+
+def test_an_iceberg_lake_is_read_and_nothing_else(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/ice.sqlite", "warehouse": f"{tmp_path}/data"}
+    with closing(load_catalog("default", **properties)) as catalog:
+        catalog.create_namespace("public")
+        for name in ("t", "gone"):
+            rows = pa.table({"id": range(200)})
+            catalog.create_table(f"public.{name}", rows.schema).append(rows)
+        catalog.drop_table("public.gone")
+    (tmp_path / "secret.csv").write_text("secret\n42\n")
+    file, lake = tmp_path / "headwater.yaml", f"{{iceberg: {json.dumps(properties)}}}"
+    file.write_text(f"source: postgresql://db\nlog: log\nlakes: {{shop: {lake}}}\n")
+    assert query(Config.load(file, {}), "SELECT count(*) FROM shop.public.t", {}).rows == [(200,)]
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for sql in OF_ICEBERG:
+        done = CliRunner().invoke(cli, ["-c", str(file), "query", sql.replace("{folder}", str(tmp_path))])
+        assert (done.exit_code, done.output[:7]) == (2, "error: "), (sql, done.output)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -366,6 +366,18 @@ def test_a_table_may_have_any_name_that_postgresql_allows(bench: Bench, tmp_path
     assert [path for path in tmp_path.rglob("*.parquet") if not inside & {*path.parents}] == []
 
 
+def test_the_newest_snapshot_shows_every_table_as_it_is_also_while_one_of_them_waits(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.copy([(1, "waits")], of=relation(oid=OTHER, name=U))
+    bench.deliver(200, insert=[(2, "b")])
+    sink = bench.sink
+    reader = sink.reader(sink.plan().snapshot_id)
+    with reader.connect() as con:
+        reader.attach(con, "lake")
+        assert con.execute("FROM lake.public.t ORDER BY id").fetchall() == [(1, "a"), (2, "b")]
+        assert con.execute("FROM lake.public.u").fetchall() == [(1, "waits")]
+
+
 def test_values_in_quarantine_land_with_their_table_or_not_at_all(bench: Bench) -> None:
     bench.copy([(1, "a")])
     failed = bench.attempt(insert=[(2, None)]).with_misfits(bench.source, "unheard of")

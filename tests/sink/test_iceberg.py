@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StringType
 
 from headwater.change import Lsn, TableName
-from headwater.errors import CannotFollow, CommitConflict, CommitError, OperatorMustAct
+from headwater.errors import CannotFollow, CommitConflict, CommitError, OperatorMustAct, Unreachable
 from headwater.lake import quarantine
 from headwater.lake.partitioning import PartitionBy
 from headwater.lake.reading import connect as duckdb_connect
@@ -139,6 +139,21 @@ def test_a_table_that_another_client_drops_meanwhile_is_a_conflict(ice: Ice) -> 
     assert OID not in ice.sink.standings()
 
 
+def test_a_commit_that_cannot_reach_the_tables_files_is_tried_again(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    ice.deliver(200, insert=[(2, "b")])
+    attempt = ice.attempt(insert=[(3, "c")])
+    metadata = Path(ice.theirs().metadata.location, "metadata")
+    away = metadata.rename(metadata.with_name("away"))
+    metadata.touch()  # nothing can be made there
+    with pytest.raises(Unreachable, match="a file of the warehouse cannot be reached: NotADirectoryError"):
+        attempt.commit(300)
+    metadata.unlink()
+    away.rename(metadata)
+    ice.deliver(300, insert=[(3, "c")])
+    assert ice.rows() == [(1, "a"), (2, "b"), (3, "c")]
+
+
 def test_the_position_survives_the_expiry_of_our_snapshots_by_another_client(ice: Ice) -> None:
     ice.copy([(1, "a"), (2, "b")])
     ice.deliver(200, insert=[(3, "c")])
@@ -171,6 +186,18 @@ def test_values_in_quarantine_of_a_table_that_did_not_land_are_taken_back_by_the
     again = ice.attempt(plan=sink.plan(), update=[(1, "b")]).with_misfits(ice.source, "odd")
     again.commit(200)
     assert [row["value"] for row in ice.read(quarantine.NAME)] == ["odd"]
+
+
+def test_values_in_quarantine_that_move_while_their_table_is_copied_again_are_settled_by_the_next_try(ice: Ice) -> None:
+    ice.copy([(1, "a")])
+    ice.attempt(insert=[(2, "b")]).with_misfits(ice.source, "bad").commit(200)
+    sink, of = ice.sink, relation()
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
+    ice.compacted(quarantine.NAME)  # which may be another group's doing, too
+    with pytest.raises(CommitConflict, match="another client has changed rows of main"):
+        copy.commit([OID], {}, Lsn(300))
+    ice.copy([(2, "b")], at=300)
+    assert [(row["value"], row["resolved_lsn"]) for row in ice.read(quarantine.NAME)] == [("bad", "0/12C")]
 
 
 def test_a_table_that_is_not_the_quarantine_is_refused_every_time(ice: Ice) -> None:

@@ -1,17 +1,32 @@
-"""PyIceberg's files, with one promise more: what a catalog refers to survives a loss of power."""
+"""PyIceberg's files, with two promises more: what a catalog refers to survives a loss of power, and errors are ours."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from headwater.errors import Unreachable
 from headwater.files import make_folder, sync
 
-__all__ = ["DurableFileIO"]
+__all__ = ["DurableFileIO", "reaching_files"]
+
+
+@contextmanager
+def reaching_files() -> Iterator[None]:
+    """A file of the warehouse that cannot be read or written, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreachable(
+            f"a file of the warehouse cannot be reached: {type(error).__name__}: {error}",
+            hint="`headwater check` says whether files are gone for good; otherwise `headwater run` tries again",
+        ) from error
 
 
 class DurableFileIO(PyArrowFileIO):

@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
 from headwater import failpoints
 from headwater.change import Lsn, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
+from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
@@ -91,7 +92,8 @@ class IcebergCopy:
 
     def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
         try:
-            return self._committed(tables, reports, at)
+            with reaching_files():
+                return self._committed(tables, reports, at)
         finally:
             self.lake.forget()
 
@@ -99,12 +101,13 @@ class IcebergCopy:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
+        planned = lake.quarantine()  # the ledger's commits load it again, with what others have done to it meanwhile
         settled = settle_all(lake, self.target, replaced, at)
         try:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
             rename_mirrors(lake, {**self.names, **_own_names(landing)} if self.names else {})
-            kept = keep(lake, reports, dict.fromkeys(tables, at), settled)
+            kept = keep(lake, reports, dict.fromkeys(tables, at), settled, planned)
         except (CommitConflict, AlreadyDelivered, TableError):
             delete_files(settled, self.target.s3)
             raise

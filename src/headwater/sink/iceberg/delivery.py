@@ -18,6 +18,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from headwater import failpoints
 from headwater.change import Lsn, NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
+from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.files import check_deletes
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
@@ -54,6 +55,7 @@ class IcebergPlan:
         """
         return max((each.position.value for each in self.standings.values()), default=0)
 
+    @reaching_files()
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
         standing = self.standings[relation.oid]
         check_deletes(standing.table, self.lake.manifests)
@@ -64,6 +66,7 @@ class IcebergPlan:
         evolutions = {**self.evolutions, relation.oid: found} if changed else self.evolutions
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
+    @reaching_files()
     def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
         if keys:
             heal(self.lake)
@@ -98,9 +101,11 @@ class IcebergDelivery:
     target: IcebergTarget
     newest: NewestCommit | None
 
+    @reaching_files()
     def places(self, wanted: Wanted) -> list[IcebergPlace]:
         return [place for oid, sought in wanted.items() for place in self._places_in(oid, sought)]
 
+    @reaching_files()
     def quarantine(self) -> list[IcebergPlace]:
         lake = self.plan.lake
         return [IcebergPlace(None, file) for file in lake.files(lake.quarantine())]
@@ -109,7 +114,8 @@ class IcebergDelivery:
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
     ) -> Landed:
         try:
-            return self._committed(reports, truncated, upto, names)
+            with reaching_files():
+                return self._committed(reports, truncated, upto, names)
         except HeadwaterError:
             self.plan.lake.forget()
             raise

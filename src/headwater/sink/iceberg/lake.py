@@ -198,8 +198,8 @@ class IcebergLake:
                 if not tries:
                     raise
 
-    def land_quarantine(self, commit: TableCommit) -> None:
-        self._quarantine = self.land(self.quarantine(), commit)
+    def land_quarantine(self, commit: TableCommit, planned: Table | None = None) -> None:
+        self._quarantine = self.land(planned or self.quarantine(), commit)
 
     def replace(self, standing: IcebergStanding) -> None:
         """What a commit of ours has made of a table."""

@@ -27,8 +27,17 @@ __all__ = ["came_ahead", "keep", "settle_all", "take_back"]
 _AHEAD = "headwater.ahead."
 
 
-def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: Collection[bytes] = ()) -> bool:
-    """Land values that the tables' types cannot hold, before the tables land; whether there were any."""
+def keep(
+    lake: IcebergLake,
+    reports: Reports,
+    upto: Mapping[int, Lsn],
+    settled: Collection[bytes] = (),
+    planned: Table | None = None,
+) -> bool:
+    """Land values that the tables' types cannot hold, before the tables land; whether there were any.
+
+    `planned` is the quarantine in which `settled` was found, if the lake may have loaded a newer one since.
+    """
     notes = [*settled, *reports.get(SETTLED, ()), *(note for oid in upto for note in reports.get(misfits_of(oid), ()))]
     if not notes:
         return False
@@ -40,7 +49,7 @@ def keep(lake: IcebergLake, reports: Reports, upto: Mapping[int, Lsn], settled: 
     said = SetPropertiesUpdate(updates={_ahead(lake.source): json.dumps(ahead)})
     commit = TableCommit(file_changes(notes), {}, None, (said,), frozenset(touched(notes)))
     lake.healed = False
-    lake.land_quarantine(commit)
+    lake.land_quarantine(commit, planned)
     failpoints.hit("iceberg.quarantined")
     return True
 

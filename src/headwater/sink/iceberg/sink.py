@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from headwater.change import Lsn, TableName
 from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog, check_name
+from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
 from headwater.lake.sink import MirrorSpec, TableSnapshot
@@ -60,6 +61,7 @@ class IcebergSink:
     def drop_quarantine(self) -> None:
         drop_quarantine(self._lake)
 
+    @reaching_files()
     def reader(self, snapshot_id: int) -> IcebergReader:
         lake, at = self._lake, Lsn(snapshot_id)
         lake.forget()  # a running delivery may have moved the tables since
@@ -92,6 +94,7 @@ class IcebergSink:
         divided = new_spec(spec.partition_by, columns.schema, before)
         return NewMirror(oid, spec.name, columns, gone, place, divided)
 
+    @reaching_files()
     def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
         heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
