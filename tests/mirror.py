@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -282,6 +283,7 @@ class IcebergMirror(Mirror):
     """The same into an Iceberg lake."""
 
     kind = "iceberg"
+    _viewed: list[tuple[Any, ...]] | None = None  # what the views of `lake` show
 
     @property
     def entry(self) -> str:
@@ -289,11 +291,21 @@ class IcebergMirror(Mirror):
 
     @property
     def lake(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB with views of the tables as they are now, at every look: a view shows one snapshot."""
-        if self._lake is not None:
-            self._lake.close()
-        self._lake = self.attached()
+        """DuckDB with views of the tables as they are now: a view shows one snapshot, so each commit needs new ones."""
+        newest = self._newest()
+        if self._lake is None or newest is None or newest != self._viewed:
+            if self._lake is not None:
+                self._lake.close()
+            self._lake, self._viewed = self.attached(), newest
         return self._lake
+
+    def _newest(self) -> list[tuple[Any, ...]] | None:
+        """Where the tables' newest metadata is; None if the catalog is not in SQLite."""
+        if not self.catalog_file.exists():
+            return None
+        with closing(sqlite3.connect(self.catalog_file)) as catalog:
+            found = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables ORDER BY 1, 2"
+            return catalog.execute(found).fetchall()
 
     def sync(self) -> list[flow.Delivered]:
         """What others did to the tables since they were loaded is a conflict once, and then planned again."""

@@ -217,6 +217,7 @@ def test_an_idle_slot_follows_the_wal_and_a_fence_is_answered_promptly(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_IDLE_SECONDS", 3600.0)  # it is not the time that has it follow
+    monkeypatch.setattr(stream, "_STATUS_SECONDS", 25.0)  # and a slow machine has time enough
     orders(group, "CREATE TABLE unrelated (t text)")
     group.prepare("orders")
     with group.capturing():

@@ -538,7 +538,7 @@ def test_a_lost_snapshot_and_a_lost_server_are_different_errors(database: str, c
         reading = read_range(database, name, relation, part, natural(relation))
         next(reading)
         conn.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND query ILIKE 'COPY (SELECT%' AND pid <> pg_backend_pid()"
         )
         with pytest.raises(Unreachable, match="went away"):

@@ -127,8 +127,8 @@ def test_a_sqlite_catalog_that_is_locked_for_a_moment_is_waited_for(tmp_path: Pa
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.3, other.execute, ["COMMIT"])
-    timer.start()
     started = time.monotonic()
+    timer.start()
     new = lake.new_table(T, COLUMNS)
     assert lake.commit(PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))) == 1
     assert time.monotonic() - started > 0.2
@@ -147,7 +147,7 @@ def postgres_lake(database: str, tmp_path: Path) -> Lake:
 def hang_up(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name = 'headwater'"
         )
 

@@ -8,12 +8,12 @@ import pty
 import re
 import shutil
 import subprocess
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.captured_group import until
 from tests.mirror import Mirror, open_ducklake
 from tests.proof.processes import command
 
@@ -101,8 +101,8 @@ def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mir
 
 def test_a_group_whose_slot_is_lost_starts_over_as_the_message_says(orders: Mirror) -> None:
     orders.stop_capture()
-    while orders.rows_of("SELECT FROM pg_replication_slots WHERE slot_name = 'headwater_g' AND active"):
-        time.sleep(0.05)  # the server needs a moment to notice
+    active = "SELECT FROM pg_replication_slots WHERE slot_name = 'headwater_g' AND active"
+    until(lambda: not orders.rows_of(active))  # the server needs a moment to notice
     orders.execute("SELECT pg_drop_replication_slot('headwater_g')", "INSERT INTO orders VALUES (4, 'in no log')")
     (problem,) = check(orders.config, {})
     assert "slot 'headwater_g' of group 'g' is gone" in problem.message

@@ -336,6 +336,10 @@ class RestMirror(IcebergMirror):
     def entry(self) -> str:
         return f"{{iceberg: {json.dumps(self.properties)}}}"
 
+    @property
+    def catalog_file(self) -> Path:
+        return self.folder / "rest.sqlite"  # the server's own
+
 
 @pytest.fixture
 def in_rest(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[RestMirror]:
