@@ -12,7 +12,7 @@ from headwater.errors import TableError
 from headwater.iceberg.manifests import ManifestCache
 from headwater.iceberg.model import DELETED_PATH, DeleteFile, LiveFile, Partition
 
-__all__ = ["check_deletes", "live_files", "live_paths"]
+__all__ = ["check_deletes", "live_files", "live_paths", "partition_of"]
 
 
 def live_files(table: Table, cache: ManifestCache) -> list[LiveFile]:
@@ -61,11 +61,11 @@ class _Deletes:
             if of is not None:
                 self._by_path[of].append(found)
             else:
-                self._by_partition[file.spec_id, _partition(file)].append(found)
+                self._by_partition[file.spec_id, partition_of(file)].append(found)
 
     def to(self, entry: ManifestEntry) -> Iterator[DeleteFile]:
         file, sequence = entry.data_file, entry.sequence_number or 0
-        for found in (self._by_path.get(file.file_path), self._by_partition.get((file.spec_id, _partition(file)))):
+        for found in (self._by_path.get(file.file_path), self._by_partition.get((file.spec_id, partition_of(file)))):
             yield from (each for written, each in found or () if written >= sequence)
 
 
@@ -90,12 +90,12 @@ def _live(entry: ManifestEntry, deletes: tuple[DeleteFile, ...]) -> LiveFile:
         file.record_count,
         file.file_size_in_bytes,
         file.spec_id,
-        _partition(file),
+        partition_of(file),
         file.lower_bounds or {},
         file.upper_bounds or {},
         deletes,
     )
 
 
-def _partition(file: DataFile) -> Partition:
+def partition_of(file: DataFile) -> Partition:
     return tuple(file.partition[index] for index in range(len(file.partition)))
