@@ -51,7 +51,7 @@ class QueriedIceberg:
                 self._files += [*opened, *(each.file_path for each in data)]
                 if any(_is_misread(table, each) for each in data):
                     # Then DuckDB chooses files by what it filters: it must read them all, and filter afterwards.
-                    con.execute("SET disabled_optimizers = 'filter_pushdown'")
+                    con.execute("SET disabled_optimizers = 'filter_pushdown,join_filter_pushdown'")
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:  # noqa: ARG002
         return self._files
