@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import (
     BinaryType,
@@ -29,9 +30,16 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from headwater.change import TableName
 from headwater.iceberg.partitions import new_spec, not_computable, partition_at, partition_values
+from headwater.iceberg.snapshots import FileChanges
+from headwater.iceberg.writing import write_data_file
 from headwater.lake.partitioning import PartitionBy
+from headwater.lake.reading import connect
+from headwater.sink.iceberg.querying import QueriedIceberg
+from tests.iceberg.icebench import IceBench
 
+DUCKDB: dict[type[IcebergType], str] = {UUIDType: "UUID", TimestampType: "TIMESTAMP", DateType: "DATE"}
 DAYS = [0, 1, -1, 364, 365, 20_000, -20_000, -719_162]
 MOMENTS = [0, 1, -1, 3_600_000_000, -3_600_000_001, 1_767_225_600_000_000, -86_400_000_000 * 365 * 100]
 DECIMALS = ["0.00", "0.01", "-0.01", "1.27", "1.28", "-1.28", "-1.29", "10.65", "99999999999999999999.99"]
@@ -117,3 +125,47 @@ def test_days_before_the_epoch_are_negative() -> None:
     spec = new_spec([PartitionBy("day", "c")], schema)
     found = partition_values(spec, schema, {"c": pa.array([datetime.date(1969, 12, 31)])})
     assert partition_at(spec, schema, found, 0) == (-1,)
+
+
+HUGE, UUID = Decimal("99999999999999999999.99"), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+
+
+@pytest.mark.parametrize(
+    ("type_", "arrow", "value", "by", "misread"),
+    [
+        (UUIDType(), pa.uuid(), UUID.bytes, PartitionBy("bucket", "c", 16), True),
+        (TimestampType(), pa.timestamp("us"), datetime.datetime(1969, 12, 31, 21), PartitionBy("day", "c"), True),
+        (TimestampType(), pa.timestamp("us"), datetime.datetime(1900, 5, 5), PartitionBy("month", "c"), True),
+        (DecimalType(22, 2), pa.decimal128(22, 2), HUGE, PartitionBy("truncate", "c", 50), True),
+        (UUIDType(), pa.uuid(), UUID.bytes, PartitionBy("identity", "c"), False),
+        (TimestampType(), pa.timestamp("us"), datetime.datetime(2026, 7, 1), PartitionBy("day", "c"), False),
+        (DateType(), pa.date32(), datetime.date(1969, 12, 31), PartitionBy("day", "c"), False),
+        (DecimalType(12, 2), pa.decimal128(12, 2), Decimal("-1.29"), PartitionBy("truncate", "c", 50), False),
+    ],
+    ids=str,
+)
+def test_a_query_finds_rows_that_duckdb_looks_for_in_another_partition(
+    ice: IceBench, type_: IcebergType, arrow: pa.DataType, value: Any, by: PartitionBy, misread: bool
+) -> None:
+    schema = Schema(NestedField(1, "c", type_, required=False))
+    name, spec, order = TableName("db", "p"), new_spec([by], schema), UNSORTED_SORT_ORDER
+    ice.table = ice.catalog.create(ice.catalog.stage(name, schema, spec, order, {"format-version": "2"}))
+    rows = pa.table({"c": pa.array([value], arrow)})
+    values = partition_values(spec, schema, {"c": rows["c"].combine_chunks()})
+    at = partition_at(spec, schema, values, 0)
+    ice.commit(FileChanges([write_data_file(ice.folder, rows, schema, spec.spec_id, at)]))
+    text = f"'{UUID if isinstance(type_, UUIDType) else value}'::{DUCKDB.get(type(type_), type_)}"
+
+    def found(optimizers: str | None = None) -> set[int]:
+        queried = QueriedIceberg(ice.properties, frozenset())
+        with connect() as con:
+            queried.prepare(con)
+            queried.attach(con, "lake")
+            if optimizers is not None:
+                con.execute(f"SET disabled_optimizers = '{optimizers}'")
+            con.execute(f"CREATE TEMP TABLE sought AS SELECT {text} AS c")
+            return {con.sql(f"SELECT count(*) FROM lake.db.p {by}").fetchall()[0][0] for by in ways}
+
+    ways = (f"WHERE c = {text}", "JOIN sought USING (c)")
+    assert found() == {1}
+    assert found("") == {0 if misread else 1}  # 1 everywhere: DuckDB is mended, and we need do nothing any more

@@ -24,7 +24,17 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, FloatType, IcebergType, StringType, UUIDType
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from headwater.errors import CannotFollow
 from headwater.iceberg.model import Partition
@@ -37,6 +47,7 @@ __all__ = [
     "SUPPORT",
     "check_kept",
     "fits",
+    "misread_by_duckdb",
     "new_spec",
     "not_computable",
     "partition_at",
@@ -135,6 +146,28 @@ def not_computable(spec: PartitionSpec, schema: Schema) -> str | None:
         if not field.transform.can_transform(type_):
             return field.name
     return None
+
+
+def misread_by_duckdb(spec: PartitionSpec, schema: Schema, partition: Partition) -> bool:
+    """Whether DuckDB 1.5 may skip a file of this partition though a filter is true for its rows.
+
+    It puts a uuid into another bucket than Iceberg does, and counts months and days of timestamps before 1970
+    otherwise; truncated decimals of more than 18 digits overflow.
+    """
+    types = {field.field_id: field.field_type for field in schema.fields}
+    return any(
+        _is_misread(field.transform, types.get(field.source_id), value)
+        for field, value in zip(spec.fields, partition, strict=False)  # another client may be less exact
+    )
+
+
+def _is_misread(transform: Transform[Any, Any], type_: IcebergType | None, value: Any) -> bool:
+    if isinstance(transform, BucketTransform):
+        return isinstance(type_, UUIDType)
+    if isinstance(transform, TruncateTransform):
+        return isinstance(type_, DecimalType) and type_.precision > 18
+    before_1970 = isinstance(transform, DayTransform | MonthTransform) and value is not None and value < 0
+    return before_1970 and isinstance(type_, TimestampType | TimestamptzType)
 
 
 def fits(spec: PartitionSpec, schema: Schema) -> bool:

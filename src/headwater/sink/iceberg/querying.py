@@ -8,10 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import duckdb
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from headwater.files import S3
 from headwater.iceberg.catalog import open_catalog
+from headwater.iceberg.manifests import partition_of
+from headwater.iceberg.partitions import misread_by_duckdb
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable, create_view, load_iceberg
 from headwater.sink.iceberg.standing import SOURCE
 
@@ -44,19 +47,32 @@ class QueriedIceberg:
             except duckdb.Error as error:
                 logger.warning("table %s of the lake cannot be queried: %s", name, str(error).partition("\n")[0])
             else:
-                self._files += _files_of(table)
+                opened, data = _files_of(table), list(_data_files(table))
+                self._files += [*opened, *(each.file_path for each in data)]
+                if any(_is_misread(table, each) for each in data):
+                    # Then DuckDB chooses files by what it filters: it must read them all, and filter afterwards.
+                    con.execute("SET disabled_optimizers = 'filter_pushdown,join_filter_pushdown'")
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:  # noqa: ARG002
         return self._files
 
 
 def _files_of(table: Table) -> Iterator[str]:
-    """Every file that a reader of the newest snapshot opens."""
+    """Every file of metadata that a reader of the newest snapshot opens."""
     yield table.metadata_location
     snapshot = table.metadata.current_snapshot()
-    if snapshot is None:
-        return
-    yield snapshot.manifest_list
-    for manifest in snapshot.manifests(table.io):
-        yield manifest.manifest_path
-        yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))
+    if snapshot is not None:
+        yield snapshot.manifest_list
+        yield from (each.manifest_path for each in snapshot.manifests(table.io))
+
+
+def _data_files(table: Table) -> Iterator[DataFile]:
+    """Its data files, and delete files."""
+    snapshot = table.metadata.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+
+
+def _is_misread(table: Table, file: DataFile) -> bool:
+    metadata = table.metadata
+    return misread_by_duckdb(metadata.specs()[file.spec_id], metadata.schema(), partition_of(file))
