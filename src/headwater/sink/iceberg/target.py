@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
 from headwater.files import S3, filesystem, inside
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.model import LiveFile, Partition
 from headwater.iceberg.partitions import partition_at, partition_values, sources_of
 from headwater.iceberg.types import plain_type
@@ -26,8 +28,8 @@ from headwater.lake import parquet
 from headwater.lake.parquet import StoredColumn
 from headwater.lake.partitioning import divided, parts
 from headwater.lake.recent import Recent
-from headwater.lake.target import Destination, PartitionSet, Taken
-from headwater.sink.iceberg.reports import TakenOut, Wrote
+from headwater.lake.target import Destination, PartitionSet, Reports, Taken
+from headwater.sink.iceberg.reports import TakenOut, Wrote, delete_files
 
 __all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing", "stored_columns"]
 
@@ -57,16 +59,19 @@ class Landing:
     """A table of the lake to write to: where its files go, its columns, its key's field ids, how it is partitioned."""
 
     location: str
+    s3: S3 | None
     schema: Schema
     key: tuple[int, ...]
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
 
 def landing(
-    location: str, schema: Schema, key: Sequence[str] = (), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    table: Table, schema: Schema, key: Sequence[str] = (), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 ) -> Landing:
+    """The table with the columns and the partitions that it gets."""
     by_name = {field.name: field.field_id for field in schema.fields}
-    return Landing(location, schema, tuple(by_name[name] for name in key if name in by_name), spec)
+    ids = tuple(by_name[name] for name in key if name in by_name)
+    return Landing(table.metadata.location, s3_of_table(table), schema, ids, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,6 @@ class IcebergTarget:
     quarantine: Landing
     source: str
     attempt: str  # in the names of the files
-    s3: S3 | None = None
 
     def landing(self, to: Destination) -> Landing:
         return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
@@ -92,11 +96,11 @@ class IcebergTarget:
         return iter(_keys.get((place.file.path, landing.key), lambda: list(self._read_keys(place, key))))
 
     def gone(self, place: IcebergPlace) -> npt.NDArray[np.int64]:
-        return deleted_positions(self._files(place.file.path), place.file)
+        return deleted_positions(self._files(place), place.file)
 
     def rows(self, place: IcebergPlace, positions: pa.Array) -> pa.Table:
         fields = self._landing(place).schema.fields
-        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+        with parquet.opened(self._files(place), place.file.path) as opened:
             return parquet.read_rows(opened, stored_columns(opened, fields), positions.to_numpy())
 
     def take_out(self, place: IcebergPlace, positions: pa.Array) -> Taken | None:
@@ -106,7 +110,7 @@ class IcebergTarget:
         if not alive.any():
             return None
         at, own = wanted[alive], tuple(each.path for each in file.deletes if each.of == file.path)
-        where = self._folder(self._landing(place).location)
+        where = self._folder(self._landing(place))
         if len(at) + len(gone) == file.rows:
             report = TakenOut(file.path, len(at), None, (file.path, *own))
         elif len(own) >= DELETE_FILES:
@@ -131,7 +135,7 @@ class IcebergTarget:
 
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         landing, done = self.landing(to), list[Wrote]()
-        where = self._folder(landing.location)
+        where = self._folder(landing)
         try:
             for replacing, load in _file_loads(rows, partitioned=bool(landing.spec.fields)):
                 table = _completed(load, landing.schema.fields)
@@ -144,17 +148,22 @@ class IcebergTarget:
             raise
         return [pickle.dumps(each) for each in done]
 
+    def discard(self, reports: Reports) -> None:
+        """Delete the files of reports that do not land."""
+        for to, notes in reports.items():
+            delete_files(notes, self.landing(to).s3)
+
     def _landing(self, place: IcebergPlace) -> Landing:
         return self.quarantine if place.oid is None else self.landings[place.oid]
 
-    def _files(self, path: str) -> fs.FileSystem:
-        return filesystem(path, self.s3)
+    def _files(self, place: IcebergPlace) -> fs.FileSystem:
+        return filesystem(place.file.path, self._landing(place).s3)
 
-    def _folder(self, location: str) -> DataFolder:
-        return DataFolder(self._files(location), location, self.attempt)
+    def _folder(self, landing: Landing) -> DataFolder:
+        return DataFolder(filesystem(landing.location, landing.s3), landing.location, self.attempt)
 
     def _read_keys(self, place: IcebergPlace, key: Sequence[NestedField]) -> Iterator[tuple[int, list[pa.Array]]]:
-        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+        with parquet.opened(self._files(place), place.file.path) as opened:
             yield from parquet.read_columns(opened, stored_columns(opened, key))
 
 
