@@ -106,6 +106,42 @@ def _table_under(document: str, header: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+PROOFS = {  # a failure in an Iceberg lake, by the words that its row begins with, and the tests that exercise it
+    "delivery is killed between": ("proof/test_killed_anywhere.py", "test_a_delivery_into_iceberg_killed_at"),
+    "delivery is killed after values": ("proof/test_killed_anywhere.py", "test_a_delivery_into_iceberg_killed_at"),
+    "delivery is killed amid a swap": ("proof/test_killed_anywhere.py", "test_a_swap_of_names_killed_at_its_step"),
+    "delivery is killed after a copy": (
+        "sink/test_iceberg_maintenance.py",
+        "test_a_mirror_that_a_copy_replaces_goes_though_the_process_dies_before_it_is_dropped",
+    ),
+    "another client commits": (
+        "sink/test_iceberg.py",
+        "test_rows_that_another_client_appends_meanwhile_are_no_obstacle_and_rows_that_it_moves_are",
+    ),
+    "another client expires": (
+        "sink/test_iceberg.py",
+        "test_the_position_survives_the_expiry_of_our_snapshots_by_another_client",
+    ),
+    "maintenance meets": (
+        "sink/test_iceberg_maintenance.py",
+        "test_a_delivery_while_files_are_merged_keeps_its_changes_and_its_position",
+    ),
+    "maintenance is killed": (
+        "flow/test_maintain.py",
+        "test_maintenance_that_was_killed_leaves_a_right_table_and_nothing_that_stays",
+    ),
+}
+
+
+def test_every_failure_of_an_iceberg_lake_that_is_documented_has_its_test() -> None:
+    header = "| what happens | what Headwater does | what you see |"
+    rows = [what for what, *_ in _table_under("guarantees.md", header) if what.startswith("Iceberg: ")]
+    begins = [f"Iceberg: {each}" for each in PROOFS]
+    assert [[row.startswith(each) for each in begins].count(True) for row in rows] == [1] * len(PROOFS)
+    for file, name in PROOFS.values():
+        assert f"def {name}(" in (Path(__file__).parent / file).read_text()
+
+
 TYPES = {
     "smallint": (21, -1),
     "integer": (23, -1),

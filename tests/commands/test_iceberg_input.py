@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psycopg
@@ -90,6 +92,52 @@ def test_a_wrong_token_is_refused_and_not_shown(check: Check, tmp_path: Path) ->
         assert (code, "refuses us" in output) == (2, True)
         code, output = check(right)
         assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (400, 2, "does not do what Headwater asks for"),
+        (401, 2, "refuses us"),
+        (403, 2, "refuses us"),
+        (404, 2, "is no Iceberg catalog"),
+        (419, 2, "refuses us"),
+        (429, 3, "does not answer"),
+        (500, 3, "does not answer"),
+        (501, 2, "does not do what Headwater asks for"),
+        (502, 3, "does not answer"),
+        (503, 3, "does not answer"),
+        (504, 3, "does not answer"),
+    ],
+)
+def test_a_rest_catalog_that_refuses_to_answer_is_reported_without_its_token(
+    check: Check, tmp_path: Path, status: int, code: int, said: str
+) -> None:
+    with rest_catalog(tmp_path) as server:
+        server.refused = status
+        exit_code, output = check(f'{{type: rest, uri: "{server.properties["uri"]}", token: {TOKEN}}}')
+    assert (exit_code, said in output) == (code, True), output
+    assert server.properties["uri"] in output
+    assert TOKEN not in output
+
+
+def test_a_page_that_is_no_catalog_is_reported(check: Check) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>Please log in</html>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests do not want to see requests."""
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        code, output = check(f'{{type: rest, uri: "http://127.0.0.1:{server.server_port}"}}')
+        server.shutdown()
+        thread.join()
+    assert (code, "cannot open iceberg rest" in output) == (2, True), output
 
 
 def test_a_new_catalog_in_postgresql_can_be_checked_before_it_is_made(check: Check, postgres: EmbeddedPostgres) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,13 +47,17 @@ class RestCatalogServer(ThreadingHTTPServer):
 
     So many as `answered` are answered before them.
 
-    After as many commits as are `accepted`, all others are conflicts.
+    After as many commits as are `accepted`, all others are conflicts. Everything is `refused` with this status, and
+    a message that quotes the token. With `s3`, it lends these properties to whoever loads a table, and a token of each.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warehouse: str | None = None, s3: Mapping[str, str] | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.sqlite", warehouse=str(folder / "warehouse"))
+        self.lent, self.loans = dict(s3 or {}), 0
+        where = warehouse or str(folder / "warehouse")
+        self.catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.sqlite", warehouse=where, **self.lent)
         self.lock = threading.Lock()
+        self.refused: int | None = None
         self.lose_answers = self.answered = 0
         self.unavailable = 0
         self.accepted: int | None = None
@@ -64,8 +68,10 @@ class RestCatalogServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def rest_catalog(folder: Path) -> Iterator[RestCatalogServer]:
-    with RestCatalogServer(folder) as server, closing(server.catalog):
+def rest_catalog(
+    folder: Path, warehouse: str | None = None, s3: Mapping[str, str] | None = None
+) -> Iterator[RestCatalogServer]:
+    with RestCatalogServer(folder, warehouse, s3) as server, closing(server.catalog):
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -98,6 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size)) if size else {}
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             self._send(401, _error("NotAuthorizedException", "no valid token", 401))
+            return
+        if self.server.refused is not None:
+            self._send(self.server.refused, _error("Refused", f"not with {TOKEN}", self.server.refused))
             return
         if self.server.unavailable:
             self.server.unavailable -= 1
@@ -142,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "POST", ["namespaces", name, "tables"]:
                 return 200, self._created(name, CreateTableRequest.model_validate({"location": None} | body))
             case "GET", ["namespaces", name, "tables", table]:
-                return 200, _loaded(catalog.load_table((name, table)))
+                return 200, self._loaded(catalog.load_table((name, table)))
             case "POST", ["namespaces", name, "tables", table]:
                 return 200, self._committed((name, table), CommitTableRequest.model_validate({**body}))
             case "DELETE", ["namespaces", name, "tables", table]:
@@ -166,8 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         if request.stage_create:
             if self.server.catalog.table_exists((schema, request.name)):
                 raise TableAlreadyExistsError(request.name)
-            return _loaded(self.server.catalog._create_staged_table(*arguments))
-        return _loaded(self.server.catalog.create_table(*arguments))
+            return self._loaded(self.server.catalog._create_staged_table(*arguments))
+        return self._loaded(self.server.catalog.create_table(*arguments))
 
     def _committed(self, name: tuple[str, str], request: CommitTableRequest) -> Any:
         catalog = self.server.catalog
@@ -184,6 +193,14 @@ class _Handler(BaseHTTPRequestHandler):
         done = catalog.commit_table(table, request.requirements, request.updates)
         return {"metadata-location": done.metadata_location, "metadata": json.loads(done.metadata.model_dump_json())}
 
+    def _loaded(self, table: Table) -> Any:
+        config = self.server.lent
+        if config:
+            self.server.loans += 1
+            config = {**config, "s3.session-token": f"{self.server.loans} for {table.name()[-1]}"}
+        metadata = json.loads(table.metadata.model_dump_json())
+        return {"metadata-location": table.metadata_location, "metadata": metadata, "config": config}
+
     def _send(self, status: int, body: Any) -> None:
         text = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
@@ -192,14 +209,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
-
-
-def _loaded(table: Table) -> Any:
-    return {
-        "metadata-location": table.metadata_location,
-        "metadata": json.loads(table.metadata.model_dump_json()),
-        "config": {},
-    }
 
 
 def _error(kind: str, message: str, code: int) -> Any:

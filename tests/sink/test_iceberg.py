@@ -120,6 +120,21 @@ def test_a_commit_to_another_branch_is_no_obstacle(ice: Ice) -> None:
     assert ice.rows() == [(1, "a"), (2, "b")]
 
 
+def test_rows_that_another_client_appends_meanwhile_are_no_obstacle_and_rows_that_it_moves_are(ice: Ice) -> None:
+    ice.copy([(1, "a"), (2, "b")])
+    attempt = ice.attempt(insert=[(3, "c")], update=[(1, "changed")])
+    table = ice.theirs()
+    table.append(pa.table({"id": pa.array([9], pa.int32()), "v": ["theirs"]}, schema=_required(table)))
+    attempt.commit(200)
+    assert ice.rows() == [(1, "changed"), (2, "b"), (3, "c"), (9, "theirs")]
+    attempt = ice.attempt(update=[(2, "late")])
+    ice.compacted()
+    with pytest.raises(CommitConflict, match="another client has changed rows"):
+        attempt.commit(300)
+    ice.deliver(300, update=[(2, "planned again")])
+    assert ice.rows() == [(1, "changed"), (2, "planned again"), (3, "c"), (9, "theirs")]
+
+
 def lake_of(attempt: Attempt) -> IcebergLake:
     assert isinstance(attempt.delivery, IcebergDelivery)
     return attempt.delivery.plan.lake

@@ -40,22 +40,13 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from headwater.change import TableName
 from headwater.errors import CommitConflict, CommitUnknown, ConfigError, TableError, Unreachable
-from headwater.files import S3
 from headwater.iceberg.fileio import DurableFileIO
 from headwater.logs import redact
 
-__all__ = ["IcebergCatalog", "check_name", "open_catalog", "s3_of", "shown", "sqlite_file"]
-
-_S3 = {
-    "key": ("s3.access-key-id", "client.access-key-id"),
-    "secret": ("s3.secret-access-key", "client.secret-access-key"),
-    "token": ("s3.session-token", "client.session-token"),
-    "region": ("s3.region", "client.region"),
-    "endpoint": ("s3.endpoint",),
-}
-
+__all__ = ["IcebergCatalog", "check_name", "open_catalog", "shown", "sqlite_file"]
 
 _CREDENTIALS = "check the credentials in the lake's properties, or in the environment"
+_PROPERTIES = "check `uri`, `warehouse` and `prefix` in the lake's properties"
 _DENIED = re.compile(
     r"NoCredentials|PartialCredentials|NoRegion|AccessDenied|ACCESS_DENIED|UnrecognizedClient|InvalidClientToken|ExpiredToken"
     r"|InvalidAccessKeyId|SignatureDoesNotMatch|password authentication failed|no password supplied|access denied"
@@ -81,12 +72,6 @@ _DRIVERS: tuple[type[Exception], ...] = (
     *_installed("botocore.exceptions", "BotoCoreError", "ClientError"),
     *_installed("thrift.Thrift", "TException"),
 )
-
-
-def s3_of(properties: Mapping[str, str]) -> S3 | None:
-    """How to reach the files in S3, if the properties say so."""
-    found = {name: next(filter(None, map(properties.get, keys)), None) for name, keys in _S3.items()}
-    return S3(**{name: each for name, each in found.items() if each}) if found["key"] or found["endpoint"] else None
 
 
 def sqlite_file(properties: Mapping[str, str]) -> Path | None:
@@ -131,9 +116,8 @@ class IcebergCatalog:
         return self._where
 
     @property
-    def s3(self) -> S3 | None:
-        """How to reach the files in S3, if the properties say so; else the AWS_* variables do."""
-        return s3_of(self._catalog.properties)
+    def properties(self) -> Mapping[str, str]:
+        return self._catalog.properties
 
     def is_new(self) -> bool:
         """Whether it is a database that has no catalog's tables yet."""
@@ -316,10 +300,15 @@ def _translated(where: str, secrets: frozenset[str], *, committing: bool = False
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
         said = redact(str(error), secrets)
         raise ConfigError(f"{where} refuses us: {said}", hint=_CREDENTIALS) from None
+    except (NotImplementedError, BadRequestError) as error:
+        said = redact(str(error), secrets)
+        raise ConfigError(f"{where} does not do what Headwater asks for: {said}", hint=_PROPERTIES) from None
     except _DRIVERS as error:
         said = redact(str(getattr(error, "orig", None) or error), secrets)
         if not committing and _DENIED.search(f"{type(error).__name__} {said}"):
             raise ConfigError(f"{where} refuses us: {said}", hint=_CREDENTIALS) from None
         if committing:
             raise CommitUnknown(f"whether the commit to {where} landed is unknown: {said}") from None
+        if type(error) is RESTError:  # none of those that have a meaning of their own, as 404 for all that is asked for
+            raise ConfigError(f"{where} is no Iceberg catalog: {said}", hint=_PROPERTIES) from None
         raise Unreachable(f"{where} does not answer: {said}") from None

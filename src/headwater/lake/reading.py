@@ -42,14 +42,20 @@ def _extension_file(name: str) -> Path:
     )
 
 
-def reach_s3(con: duckdb.DuckDBPyConnection, secret: str, s3: S3) -> None:
-    """Let it read what is in S3; the keys are kept under this name."""
+def reach_s3(con: duckdb.DuckDBPyConnection, secret: str, s3: S3, folder: str = "") -> None:
+    """Let it read what is in S3, or in one folder there; the keys are kept under this name."""
     load(con, "httpfs")
-    con.execute(_secret(secret, s3))
+    con.execute(_secret(secret, s3, folder))
 
 
-def _secret(name: str, s3: S3) -> str:
-    values = {"KEY_ID": s3.key, "SECRET": s3.secret, "SESSION_TOKEN": s3.token, "REGION": s3.region}
+def _secret(name: str, s3: S3, folder: str) -> str:
+    values = {
+        "SCOPE": folder and f"{folder}/",
+        "KEY_ID": s3.key,
+        "SECRET": s3.secret,
+        "SESSION_TOKEN": s3.token,
+        "REGION": s3.region,
+    }
     if s3.host:
         values |= {"ENDPOINT": s3.host, "URL_STYLE": "path"}
     parts = [f"{key} {literal(value)}" for key, value in values.items() if value]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["Recent"]
+__all__ = ["SMALL_FILE", "Recent", "RecentKeys"]
 
 Found = TypeVar("Found")
+Pieces = Iterable[tuple[int, list[pa.Array]]]  # of a file's key columns, each with the position of its first row
+SMALL_FILE = 10_000  # rows
 _OVERHEAD = 1024  # bytes that an entry takes beside its values, about
 
 
@@ -42,3 +44,16 @@ class Recent(Generic[Found]):
             while self._size > self._limit:
                 _, (_, freed) = self._held.popitem(last=False)
                 self._size -= freed
+
+
+class RecentKeys:
+    """Keys of small files: there are many of them, and each is searched by many deliveries before they are merged."""
+
+    def __init__(self, limit: int) -> None:
+        self._recent = Recent[list[tuple[int, list[pa.Array]]]](
+            limit, lambda pieces: (array for _, arrays in pieces for array in arrays)
+        )
+
+    def get(self, key: Hashable, rows: int, read: Callable[[], Pieces]) -> Iterator[tuple[int, list[pa.Array]]]:
+        """The keys of a file that has so many rows."""
+        return iter(read() if rows > SMALL_FILE else self._recent.get(key, lambda: list(read())))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,18 +17,15 @@ from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, Parti
 from headwater.ducklake.partitions import hive_folder, partition_at, partition_values, same_for_all
 from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
+from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.partitioning import divided, parts
-from headwater.lake.recent import Recent
+from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
 from headwater.lake.target import Destination, PartitionSet, Taken
 from headwater.sink.ducklake.reports import TakenOut, Wrote
 
 __all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]
 
-FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
-FILE_BYTES = 256 << 20
-DIVIDED_BYTES = 64 << 20  # of rows that are held before they are divided into partitions, however many these are
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
-SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 
 
@@ -79,10 +75,7 @@ class DuckLakeTarget:
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
         key = self._landing(place).key
-        if place.rows > SMALL_FILE:
-            return _read_keys(place.file, key)
-        # Of small files there are many, and each is searched by many deliveries before they are merged.
-        return iter(_keys.get((place.file.path, key), lambda: list(_read_keys(place.file, key))))
+        return _keys.get((place.file.path, key), place.rows, lambda: _read_keys(place.file, key))
 
     def rows(self, place: DuckLakePlace, positions: pa.Array) -> pa.Table:
         landing = self._landing(place)
@@ -133,7 +126,8 @@ class DuckLakeTarget:
         files, done = filesystem(landing.path), list[Wrote]()
         try:
             for replacing, load in _file_loads(rows, partitioned=bool(landing.partition_keys)):
-                for partition, part in _divided(_completed(load, landing.fields), landing):
+                whole = completed(load, {each.name: plain_type(each) for each in landing.fields})
+                for partition, part in _divided(whole, landing):
                     below = hive_folder(landing.partition_keys, landing.fields, partition)
                     where = TableFolder(files, landing.path, self.attempt, below)
                     file = write_data_file(where, part, landing.fields, with_row_ids=replacing)
@@ -153,9 +147,7 @@ class DuckLakeTarget:
         return pa.array(file.row_id_start + positions) if kept is None else kept.take(pa.array(positions))
 
 
-_keys = Recent[list[tuple[int, list[pa.Array]]]](
-    RECENT_BYTES, lambda pieces: (array for _, arrays in pieces for array in arrays)
-)
+_keys = RecentKeys(RECENT_BYTES)
 _row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
 
 
@@ -182,30 +174,15 @@ def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[tuple[str | Non
         yield partition_at(landing.partition_keys, landing.fields, values, int(at[0])), part
 
 
-def _completed(table: pa.Table, fields: tuple[Field, ...]) -> pa.Table:
-    """The table with nulls in columns that another client has added to the lake's table."""
-    for field in fields:
-        if field.name not in table.schema.names:
-            table = table.append_column(field.name, pa.nulls(table.num_rows, plain_type(field)))
-    return table
-
-
 def _file_loads(
     rows: Iterable[tuple[pa.Table, pa.Array | None]], *, partitioned: bool
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Gather rows into loads of a file's size; rows with ids and rows without never share a file.
-
-    A load that is going to be divided into partitions has as many rows as memory allows.
-    """
-    most_rows, most_bytes = (sys.maxsize, DIVIDED_BYTES) if partitioned else (FILE_ROWS, FILE_BYTES)
-    held: dict[bool, list[pa.Table]] = {False: [], True: []}
+    """Gather rows into loads of a file's size; rows with ids and rows without never share a file."""
+    loads = {False: Load(partitioned), True: Load(partitioned)}
     for table, row_ids in rows:
         replacing = row_ids is not None
-        load = held[replacing]
-        load.append(table.append_column(ROW_ID, row_ids) if replacing else table)
-        if sum(t.num_rows for t in load) >= most_rows or sum(t.nbytes for t in load) >= most_bytes:
-            yield replacing, pa.concat_tables(load)
-            load.clear()
-    for replacing, load in held.items():
-        if sum(t.num_rows for t in load):
-            yield replacing, pa.concat_tables(load)
+        load = loads[replacing]
+        load.tables.append(table.append_column(ROW_ID, row_ids) if replacing else table)
+        if load.is_full:
+            yield replacing, load.unload()
+    yield from ((replacing, load.unload()) for replacing, load in loads.items() if load)

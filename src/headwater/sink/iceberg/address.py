@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from headwater.files import check_could_write
-from headwater.iceberg.catalog import IcebergCatalog, open_catalog, s3_of, shown, sqlite_file
+from headwater.iceberg.catalog import IcebergCatalog, open_catalog, shown, sqlite_file
+from headwater.iceberg.credentials import s3_of
 from headwater.iceberg.partitions import SUPPORT
 from headwater.lake.partitioning import PartitionSupport
 from headwater.sink.iceberg.querying import QueriedIceberg

@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from headwater.change import TableName
 from headwater.files import S3, filesystem
 from headwater.iceberg.attempts import Attempts, files_of
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.orphans import delete_orphans, remove_folders, unborn_at
 from headwater.sink.iceberg.lake import IcebergLake
 
@@ -21,17 +22,18 @@ def collected(lake: IcebergLake, attempts: Attempts) -> int:
     if open_:
         lake.forget()  # another process may have landed them
     locations = {location for each in open_.values() for location in each}
-    tables = list(_tables_at(lake, locations))
-    written = {each: found for each in locations if (found := files_of(each, open_.keys(), lake.s3))}
-    known = _known(lake, [each for each in tables if each.metadata.location in written])
+    tables = {each.metadata.location: each for each in _tables_at(lake, locations)}
+    s3 = {each: s3_of_table(tables[each]) if each in tables else lake.s3 for each in locations}
+    written = {each: found for each in locations if (found := files_of(each, open_.keys(), s3[each]))}
+    known = _known(lake, [tables[each] for each in written if each in tables])
     for location, paths in written.items():
-        files = filesystem(location, lake.s3)
+        files = filesystem(location, s3[location])
         for path in paths:
             if path.rsplit("/", 1)[-1] not in known:
                 files.delete_file(path)
                 count += 1
-    for location in locations - {each.metadata.location for each in tables}:
-        count += _delete_unborn(location, lake.s3)
+    for location in locations - tables.keys():
+        count += _delete_unborn(location, s3[location])
     for attempt in open_:
         attempts.end(attempt)
     return count

@@ -22,7 +22,7 @@ from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
-from headwater.lake.target import Reports, misfits_of, rows_of
+from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved
 from headwater.sink.iceberg.delivery import schema_updates
 from headwater.sink.iceberg.healing import drop_replaced
@@ -31,7 +31,7 @@ from headwater.sink.iceberg.ledger import LedgerEntry, Replaced
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
-from headwater.sink.iceberg.reports import counted, delete_files, file_changes
+from headwater.sink.iceberg.reports import counted, file_changes
 from headwater.sink.iceberg.specs import drop_unfit_specs
 from headwater.sink.iceberg.standing import COPY, IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
@@ -67,9 +67,9 @@ class StagedMirror:
     def landing(self) -> Landing:
         if self.new is not None:
             metadata = self.new.table_metadata
-            return landing(metadata.location, metadata.schema(), (), metadata.spec())
+            return landing(self.new._table, metadata.schema(), (), metadata.spec())
         assert self.mirror.place is not None
-        return landing(self.mirror.place.table.metadata.location, self.mirror.columns.schema, (), self.mirror.spec)
+        return landing(self.mirror.place.table, self.mirror.columns.schema, (), self.mirror.spec)
 
 
 def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
@@ -109,7 +109,7 @@ class IcebergCopy:
             rename_mirrors(lake, {**self.names, **_own_names(landing)} if self.names else {})
             kept = keep(lake, reports, dict.fromkeys(tables, at), settled, planned)
         except (CommitConflict, AlreadyDelivered, TableError):
-            delete_files(settled, self.target.s3)
+            self.target.discard({SETTLED: settled})
             raise
         counts, missed = self._landed(landing, reports, at, kept=kept)
         failpoints.hit("iceberg.replaced")
@@ -118,8 +118,7 @@ class IcebergCopy:
         return Landed(at.value, counts, frozenset(missed))
 
     def discard(self, reports: Reports) -> None:
-        for notes in reports.values():
-            delete_files(notes, self.target.s3)
+        self.target.discard(reports)
 
     def _announce(self, landing: Sequence[StagedMirror]) -> None:
         """The ledger has it first: after a crash, a table that was made is found again, and so are those that go."""
@@ -143,8 +142,7 @@ class IcebergCopy:
                 missed[each.mirror.oid] = error
         if missed and not counts and not kept:
             raise next(iter(missed.values()))
-        for oid in missed:
-            delete_files(reports.get(rows_of(oid), ()), self.target.s3)
+        self.target.discard({to: reports[to] for to in map(rows_of, missed) if to in reports})
         return counts, missed
 
     def _land(self, staged: StagedMirror, reports: Reports, at: Lsn) -> Counts:

@@ -32,7 +32,7 @@ from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_plan
 from headwater.sink.iceberg.naming import rename_later
 from headwater.sink.iceberg.ordering import order_updates
 from headwater.sink.iceberg.quarantine import keep
-from headwater.sink.iceberg.reports import counted, delete_files, file_changes, touched
+from headwater.sink.iceberg.reports import counted, file_changes, touched
 from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
 
@@ -72,10 +72,10 @@ class IcebergPlan:
             heal(self.lake)
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
-        own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
+        own = landing(kept, kept.schema(), quarantine.KNOWN_BY)
         locations = [each.location for each in (*landings.values(), own)]
         attempt = self.lake.attempts.begin(locations) if keys else ""  # nothing is written without a table
-        target = IcebergTarget(landings, own, self.lake.source, attempt, self.lake.s3)
+        target = IcebergTarget(landings, own, self.lake.source, attempt)
         return IcebergDelivery(self, keys, target, newest)
 
     def schema(self, oid: int) -> Schema:
@@ -83,8 +83,8 @@ class IcebergPlan:
 
     def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
         """Without a key, a table's rows are known by all of its columns that we mirror."""
-        metadata = self.standings[oid].table.metadata
-        return landing(metadata.location, self.schema(oid), key or self._mirrored(oid), metadata.spec())
+        table = self.standings[oid].table
+        return landing(table, self.schema(oid), key or self._mirrored(oid), table.spec())
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
@@ -140,8 +140,7 @@ class IcebergDelivery:
         return Landed(max(reached, default=self.plan.snapshot_id), counts, frozenset(missed))
 
     def discard(self, reports: Reports) -> None:
-        for notes in reports.values():
-            delete_files(notes, self.target.s3)
+        self.target.discard(reports)
 
     def _landed(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], *, certain: bool
@@ -159,8 +158,7 @@ class IcebergDelivery:
                 missed[oid] = error
         if missed and not counts and certain:
             raise next(iter(missed.values()))
-        for oid in missed:
-            delete_files(reports.get(rows_of(oid), ()), self.target.s3)
+        self.target.discard({to: reports[to] for to in map(rows_of, missed) if to in reports})
         return counts, set(missed)
 
     def _land(self, oid: int, lsn: Lsn, mine: Sequence[bytes], reports: Reports, *, truncated: bool) -> Counts:

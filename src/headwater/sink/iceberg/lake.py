@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.catalog import IcebergCatalog
+from headwater.iceberg.credentials import s3_of, s3_of_table
 from headwater.iceberg.dropped import DroppedFolders
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
@@ -51,6 +53,7 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "history.expire.min-snapshots-to-keep": "50",
 }
+RENEW_SECONDS = 600.0  # for so long tables stay loaded that a catalog lends credentials for; these last some more
 _TRIES = 5
 
 
@@ -77,12 +80,15 @@ class IcebergLake:
     source: str
     manifests: ManifestCache = field(default_factory=ManifestCache)
     healed: bool = False  # no value is in the quarantine whose table did not land
+    renew_after: float = RENEW_SECONDS
     _standings: dict[int, IcebergStanding] | None = None
     _quarantine: Table | None = None
+    _loaded: float = 0.0  # when the quarantine was
 
     @property
     def s3(self) -> S3 | None:
-        return self.catalog.s3
+        """How to reach what is no table's own: it is in the quarantine's folder."""
+        return s3_of_table(self.quarantine())
 
     def id(self) -> str:
         """Empty if no group has ever been mirrored into the lake."""
@@ -114,7 +120,7 @@ class IcebergLake:
                 raise OperatorMustAct(
                     f"the lake has a table {str(quarantine.NAME)!r} that is not ours", hint="rename it in the lake"
                 )
-            self._quarantine = found
+            self._quarantine, self._loaded = found, time.monotonic()
         return self._quarantine
 
     @property
@@ -146,6 +152,12 @@ class IcebergLake:
         """Another client has changed something: load everything again when it is next asked for."""
         self._standings = self._quarantine = None
         self.healed = False
+
+    def renew(self) -> None:
+        """Load everything again if the catalog lends credentials for its tables, and these may soon be over."""
+        held, old = self._quarantine, time.monotonic() - self._loaded >= self.renew_after
+        if held is not None and old and s3_of_table(held) != s3_of(self.catalog.properties):
+            self.forget()
 
     def files(self, table: Table) -> list[LiveFile]:
         return live_files(table, self.manifests)

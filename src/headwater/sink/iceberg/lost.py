@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from headwater.change import TableName
 from headwater.files import filesystem, inside
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake import quarantine
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit
@@ -40,7 +41,7 @@ def drop_quarantine(lake: IcebergLake) -> None:
 def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
     try:
         for path in islice(lake.paths(table), None if every_file else 1):
-            if filesystem(path, lake.s3).get_file_info(inside(path)).type == fs.FileType.NotFound:
+            if filesystem(path, s3_of_table(table)).get_file_info(inside(path)).type == fs.FileType.NotFound:
                 yield path
     except FileNotFoundError:
         yield table.metadata.location

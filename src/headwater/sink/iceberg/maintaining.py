@@ -18,6 +18,7 @@ from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import CommitConflict, TableError
 from headwater.iceberg.attempts import Attempts, attempt_of
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.orphans import Orphan
 from headwater.iceberg.packing import Bin, packed
@@ -70,7 +71,7 @@ class IcebergMaintenance:
         attempt = self._attempts.begin([metadata.location])
         key = [each.name for each in self._key(found)]
         ordered = bool(key) and metadata.default_sort_order_id != 0
-        writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, self.lake.s3)
+        writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, s3_of_table(found))
         return IcebergMerging(self.lake, self._attempts, found, bins, writer)
 
     def expire(self, table: TableName, age: timedelta) -> Chores:

@@ -77,8 +77,8 @@ def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int]
     if not tables:
         return []
     table = lake.quarantine()
-    kept = landing(table.metadata.location, table.schema(), quarantine.KNOWN_BY)
-    own = IcebergTarget({}, kept, target.source, target.attempt, target.s3)
+    kept = landing(table, table.schema(), quarantine.KNOWN_BY)
+    own = IcebergTarget({}, kept, target.source, target.attempt)
     settled = quarantine.settled_by(at)
     reports: list[bytes] = []
     for file in lake.files(table):

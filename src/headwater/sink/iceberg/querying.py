@@ -11,11 +11,11 @@ import duckdb
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from headwater.files import S3
 from headwater.iceberg.catalog import open_catalog
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.manifests import partition_of
 from headwater.iceberg.partitions import misread_by_duckdb
-from headwater.sink.iceberg.reader import IcebergReader, ReadTable, create_view, load_iceberg
+from headwater.sink.iceberg.reader import ReadTable, attach_tables, create_view, load_iceberg
 from headwater.sink.iceberg.standing import SOURCE
 
 __all__ = ["QueriedIceberg"]
@@ -38,12 +38,12 @@ class QueriedIceberg:
         with closing(open_catalog(self.properties, self.secrets, create=False)) as catalog:
             _, names = catalog.names()
             found = {name: table for name in names if (table := catalog.load(name)) is not None}
-            s3: S3 | None = catalog.s3
-        IcebergReader({}, s3).attach(con, alias)
+        read = {name: ReadTable(each.metadata_location, None, s3_of_table(each)) for name, each in found.items()}
+        attach_tables(con, alias, read.values())
         # Mirrors first: DuckDB would not distinguish another client's table whose name differs in case only.
         for name, table in sorted(found.items(), key=lambda each: SOURCE not in each[1].metadata.properties):
             try:
-                create_view(con, alias, name, ReadTable(table.metadata_location, None))
+                create_view(con, alias, name, read[name])
             except duckdb.Error as error:
                 logger.warning("table %s of the lake cannot be queried: %s", name, str(error).partition("\n")[0])
             else:

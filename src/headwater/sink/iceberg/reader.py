@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -12,7 +12,7 @@ from headwater.files import S3
 from headwater.lake.reading import connect, load, reach_s3
 from headwater.lake.sqltext import identifier, literal
 
-__all__ = ["IcebergReader", "ReadTable", "create_view", "load_iceberg", "read_by", "scan"]
+__all__ = ["IcebergReader", "ReadTable", "attach_tables", "create_view", "load_iceberg", "read_by", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class ReadTable:
 
     metadata: str
     snapshot: int | None
+    s3: S3 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,6 @@ class IcebergReader:
     """Implements `headwater.lake.sink.Reader`: a view for each table."""
 
     tables: Mapping[TableName, ReadTable]
-    s3: S3 | None
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         con = connect(threads=1)
@@ -36,11 +36,19 @@ class IcebergReader:
         return con
 
     def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
-        if self.s3 is not None:
-            reach_s3(con, f"headwater_{alias}", self.s3)
-        con.execute(f"ATTACH ':memory:' AS {identifier(alias)}")
+        attach_tables(con, alias, self.tables.values())
         for name, table in self.tables.items():
             create_view(con, alias, name, table)
+
+
+def attach_tables(con: duckdb.DuckDBPyConnection, alias: str, tables: Iterable[ReadTable]) -> None:
+    """Make an empty database, for views of these tables, whose files can then be read."""
+    con.execute(f"ATTACH ':memory:' AS {identifier(alias)}")
+    by_folder = {each.metadata.rsplit("/metadata/", 1)[0]: each.s3 for each in tables if each.s3 is not None}
+    if len(set(by_folder.values())) == 1:
+        by_folder = {"": next(iter(by_folder.values()))}
+    for number, (folder, s3) in enumerate(by_folder.items()):
+        reach_s3(con, f"headwater_{alias}_{number}", s3, folder)
 
 
 def create_view(con: duckdb.DuckDBPyConnection, alias: str, name: TableName, table: ReadTable) -> None:

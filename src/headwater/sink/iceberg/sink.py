@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from headwater.change import Lsn, TableName
 from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog, check_name
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
@@ -68,17 +69,18 @@ class IcebergSink:
         tables = {}
         for each in lake.standings().values():
             if (shown := showing(stretches(each, self.source), at)) is not None:
-                tables[each.name] = ReadTable(_kept_metadata(each.table), shown.snapshot_id)
+                tables[each.name] = _read_table(each.table, shown.snapshot_id)
         kept = lake.quarantine()
         current = kept.metadata.current_snapshot()
-        tables[quarantine.NAME] = ReadTable(_kept_metadata(kept), current.snapshot_id if current else None)
-        return IcebergReader(tables, lake.s3)
+        tables[quarantine.NAME] = _read_table(kept, current.snapshot_id if current else None)
+        return IcebergReader(tables)
 
     def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
         self._lake.forget()
         return snapshots_at(self.source, self.standings(), at)
 
     def plan(self) -> IcebergPlan:
+        self._lake.renew()
         return IcebergPlan(self._lake, dict(self.standings()))
 
     def new_mirror(self, spec: MirrorSpec) -> NewMirror:
@@ -100,9 +102,9 @@ class IcebergSink:
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()
-        own = landing(kept.metadata.location, kept.schema(), quarantine.KNOWN_BY)
+        own = landing(kept, kept.schema(), quarantine.KNOWN_BY)
         attempt = self._lake.attempts.begin([each.location for each in (*landings.values(), own)])
-        target = IcebergTarget(landings, own, self.source, attempt, self._lake.s3)
+        target = IcebergTarget(landings, own, self.source, attempt)
         return IcebergCopy(self._lake, ready, names, target)
 
     def names(self, given_up: Iterable[int]) -> IcebergNames:
@@ -117,15 +119,21 @@ class IcebergSink:
             raise
 
     def collect(self) -> int:
+        self._lake.renew()
         count = collected(self._lake, self._lake.attempts)
         heal(self._lake)
         return count
 
     def maintenance(self) -> IcebergMaintenance:
+        self._lake.renew()
         return IcebergMaintenance(self._lake)
 
     def close(self) -> None:
         self._catalog.close()
+
+
+def _read_table(table: Table, snapshot: int | None) -> ReadTable:
+    return ReadTable(_kept_metadata(table), snapshot, s3_of_table(table))
 
 
 def _kept_metadata(table: Table) -> str:

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from headwater.change import TableName
 from headwater.iceberg.attempts import under_way
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.dropped import DroppedFolder
 from headwater.iceberg.orphans import Orphan, delete_orphans, orphans, orphans_at, remove_folders
 from headwater.sink.iceberg.lake import IcebergLake
@@ -34,7 +35,7 @@ def sweep(lake: IcebergLake, name: TableName, age: timedelta) -> list[Orphan]:
     """Delete them."""
     table, found = _of_table(lake, name, age)
     if table is not None:
-        delete_orphans(table.metadata.location, found, lake.s3)
+        delete_orphans(table.metadata.location, found, s3_of_table(table))
     for folder, files in _of_dropped(lake, name, age):
         delete_orphans(folder.location, files, lake.s3)
         remove_folders(folder.location)
@@ -48,7 +49,7 @@ def _of_table(lake: IcebergLake, name: TableName, age: timedelta) -> tuple[Table
     table = lake.own(name)
     if table is None:
         return None, []
-    return table, orphans([table, *_sharing(lake, table)], open_, age, lake.manifests, lake.s3)
+    return table, orphans([table, *_sharing(lake, table)], open_, age, lake.manifests, s3_of_table(table))
 
 
 def _sharing(lake: IcebergLake, table: Table) -> Iterator[Table]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,27 +14,26 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
 from headwater.files import S3, filesystem, inside
+from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.model import LiveFile, Partition
 from headwater.iceberg.partitions import partition_at, partition_values, sources_of
 from headwater.iceberg.types import plain_type
 from headwater.iceberg.writing import DataFolder, deleted_positions, write_data_file, write_delete_file
 from headwater.lake import parquet
+from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.parquet import StoredColumn
 from headwater.lake.partitioning import divided, parts
-from headwater.lake.recent import Recent
-from headwater.lake.target import Destination, PartitionSet, Taken
-from headwater.sink.iceberg.reports import TakenOut, Wrote
+from headwater.lake.recent import RecentKeys
+from headwater.lake.target import Destination, PartitionSet, Reports, Taken
+from headwater.sink.iceberg.reports import TakenOut, Wrote, delete_files
 
 __all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing", "stored_columns"]
 
-FILE_ROWS = 1_000_000  # a data file is closed at whichever comes first
-FILE_BYTES = 256 << 20
-DIVIDED_BYTES = 64 << 20  # of rows that are held before they are divided into partitions, however many these are
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
-SMALL_FILE = 10_000  # rows
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 DELETE_FILES = 8  # of one data file; at the next delete they become one
 
@@ -57,16 +55,19 @@ class Landing:
     """A table of the lake to write to: where its files go, its columns, its key's field ids, how it is partitioned."""
 
     location: str
+    s3: S3 | None
     schema: Schema
     key: tuple[int, ...]
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
 
 def landing(
-    location: str, schema: Schema, key: Sequence[str] = (), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    table: Table, schema: Schema, key: Sequence[str] = (), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 ) -> Landing:
+    """The table with the columns and the partitions that it gets."""
     by_name = {field.name: field.field_id for field in schema.fields}
-    return Landing(location, schema, tuple(by_name[name] for name in key if name in by_name), spec)
+    ids = tuple(by_name[name] for name in key if name in by_name)
+    return Landing(table.metadata.location, s3_of_table(table), schema, ids, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,6 @@ class IcebergTarget:
     quarantine: Landing
     source: str
     attempt: str  # in the names of the files
-    s3: S3 | None = None
 
     def landing(self, to: Destination) -> Landing:
         return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
@@ -86,17 +86,14 @@ class IcebergTarget:
         landing = self._landing(place)
         by_id = {field.field_id: field for field in landing.schema.fields}
         key = tuple(by_id[id_] for id_ in landing.key)
-        if place.rows > SMALL_FILE:
-            return self._read_keys(place, key)
-        # Of small files there are many, and each is searched by many deliveries before they are merged.
-        return iter(_keys.get((place.file.path, landing.key), lambda: list(self._read_keys(place, key))))
+        return _keys.get((place.file.path, landing.key), place.rows, lambda: self._read_keys(place, key))
 
     def gone(self, place: IcebergPlace) -> npt.NDArray[np.int64]:
-        return deleted_positions(self._files(place.file.path), place.file)
+        return deleted_positions(self._files(place), place.file)
 
     def rows(self, place: IcebergPlace, positions: pa.Array) -> pa.Table:
         fields = self._landing(place).schema.fields
-        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+        with parquet.opened(self._files(place), place.file.path) as opened:
             return parquet.read_rows(opened, stored_columns(opened, fields), positions.to_numpy())
 
     def take_out(self, place: IcebergPlace, positions: pa.Array) -> Taken | None:
@@ -106,7 +103,7 @@ class IcebergTarget:
         if not alive.any():
             return None
         at, own = wanted[alive], tuple(each.path for each in file.deletes if each.of == file.path)
-        where = self._folder(self._landing(place).location)
+        where = self._folder(self._landing(place))
         if len(at) + len(gone) == file.rows:
             report = TakenOut(file.path, len(at), None, (file.path, *own))
         elif len(own) >= DELETE_FILES:
@@ -131,10 +128,10 @@ class IcebergTarget:
 
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
         landing, done = self.landing(to), list[Wrote]()
-        where = self._folder(landing.location)
+        where = self._folder(landing)
         try:
             for replacing, load in _file_loads(rows, partitioned=bool(landing.spec.fields)):
-                table = _completed(load, landing.schema.fields)
+                table = completed(load, {each.name: plain_type(each.field_type) for each in landing.schema.fields})
                 for partition, at, part in _divided(table, landing):
                     file = write_data_file(where, part, landing.schema, landing.spec.spec_id, partition)
                     done.append(Wrote(file, int(np.count_nonzero(replacing[at]))))
@@ -144,23 +141,26 @@ class IcebergTarget:
             raise
         return [pickle.dumps(each) for each in done]
 
+    def discard(self, reports: Reports) -> None:
+        """Delete the files of reports that do not land."""
+        for to, notes in reports.items():
+            delete_files(notes, self.landing(to).s3)
+
     def _landing(self, place: IcebergPlace) -> Landing:
         return self.quarantine if place.oid is None else self.landings[place.oid]
 
-    def _files(self, path: str) -> fs.FileSystem:
-        return filesystem(path, self.s3)
+    def _files(self, place: IcebergPlace) -> fs.FileSystem:
+        return filesystem(place.file.path, self._landing(place).s3)
 
-    def _folder(self, location: str) -> DataFolder:
-        return DataFolder(self._files(location), location, self.attempt)
+    def _folder(self, landing: Landing) -> DataFolder:
+        return DataFolder(filesystem(landing.location, landing.s3), landing.location, self.attempt)
 
     def _read_keys(self, place: IcebergPlace, key: Sequence[NestedField]) -> Iterator[tuple[int, list[pa.Array]]]:
-        with parquet.opened(self._files(place.file.path), place.file.path) as opened:
+        with parquet.opened(self._files(place), place.file.path) as opened:
             yield from parquet.read_columns(opened, stored_columns(opened, key))
 
 
-_keys = Recent[list[tuple[int, list[pa.Array]]]](
-    RECENT_BYTES, lambda pieces: (array for _, arrays in pieces for array in arrays)
-)
+_keys = RecentKeys(RECENT_BYTES)
 
 
 def stored_columns(opened: pq.ParquetFile, fields: Sequence[NestedField]) -> list[StoredColumn]:
@@ -182,32 +182,16 @@ def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[Partition, Any,
         yield partition_at(spec, schema, values, int(at[0])), at, part
 
 
-def _completed(table: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
-    """The table with nulls in columns that another client has added to the lake's table."""
-    for field in fields:
-        if field.name not in table.schema.names:
-            table = table.append_column(field.name, pa.nulls(table.num_rows, plain_type(field.field_type)))
-    return table
-
-
 def _file_loads(
     rows: Iterable[tuple[pa.Table, pa.Array | None]], *, partitioned: bool
 ) -> Iterator[tuple[npt.NDArray[np.bool_], pa.Table]]:
-    """Gather rows into loads of a file's size, each with which of its rows replace older ones.
-
-    A load that is going to be divided into partitions has as many rows as memory allows.
-    """
-    most_rows, most_bytes = (sys.maxsize, DIVIDED_BYTES) if partitioned else (FILE_ROWS, FILE_BYTES)
-    held: list[tuple[pa.Table, bool]] = []
+    """Gather rows into loads of a file's size, each with which of its rows replace older ones."""
+    load, replacing = Load(partitioned), list[npt.NDArray[np.bool_]]()
     for table, row_ids in rows:
-        held.append((table, row_ids is not None))
-        if sum(t.num_rows for t, _ in held) >= most_rows or sum(t.nbytes for t, _ in held) >= most_bytes:
-            yield _load(held)
-            held = []
-    if sum(t.num_rows for t, _ in held):
-        yield _load(held)
-
-
-def _load(held: Sequence[tuple[pa.Table, bool]]) -> tuple[npt.NDArray[np.bool_], pa.Table]:
-    replacing = np.repeat([each for _, each in held], [table.num_rows for table, _ in held])
-    return replacing, pa.concat_tables([table for table, _ in held])
+        load.tables.append(table)
+        replacing.append(np.full(table.num_rows, row_ids is not None))
+        if load.is_full:
+            yield np.concatenate(replacing), load.unload()
+            replacing.clear()
+    if load:
+        yield np.concatenate(replacing), load.unload()
