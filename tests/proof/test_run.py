@@ -27,9 +27,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
 from headwater.errors import Unreachable
-from headwater.lake import reading
 from headwater.log import Log
-from headwater.sink.addresses import lake_addresses
 from headwater.source.server import wal_target
 from headwater.state import State
 from headwater.state.waiting import ask_for
@@ -38,24 +36,19 @@ from headwater.status.fresh import wait_until_fresh
 from headwater.supervise.children import Child, watch
 from headwater.supervise.running import stopped_by_signals
 from headwater.testing.postgres import EmbeddedPostgres
-from tests.conftest import LAKE
 from tests.proof.processes import Run, gone, headwater, wait_for
 
 CONFIG = """
 source: {source}
 log: ./log
 lakes:
-  near: {near}
-  far: {far}
+  near: {{ducklake: "sqlite:///near.sqlite", data_path: ./near}}
+  far: {{ducklake: "{catalog}", data_path: ./far}}
 groups:
   near: {{lake: near, flush: {{interval: 10s}}, tables: [public.orders, public.ledger]}}
   far: {{lake: far, flush: {{interval: 200ms}}, tables: [public.notes]}}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
 """
-LAKES = {
-    "ducklake": '{{ducklake: "{catalog}", data_path: {data}}}',
-    "iceberg": '{{iceberg: {{type: sql, uri: "{catalog}", warehouse: {data}}}}}',
-}
 TABLES = {"orders": "near", "ledger": "near", "notes": "far"}
 SECRETS = ("s3cret-source", "s3cret-lake")
 JVM = "org.apache.spark.deploy.SparkSubmit"
@@ -71,9 +64,7 @@ class World:
         self.catalog = EmbeddedPostgres(folder / "catalog", settings=FAST).start()
         self.url = _as_role(self.source, "app", SECRETS[0])
         self.file = folder / "headwater.yaml"
-        near = LAKES[LAKE.kind].format(catalog="sqlite:///near.sqlite", data="./near")
-        far = LAKES[LAKE.kind].format(catalog=_as_role(self.catalog, "lake", SECRETS[1]), data="./far")
-        self.file.write_text(CONFIG.format(source=self.url, near=near, far=far))
+        self.file.write_text(CONFIG.format(source=self.url, catalog=_as_role(self.catalog, "lake", SECRETS[1])))
         self.config = Config.load(self.file, {})
         self.run: Run | None = None
         self.execute(
@@ -129,11 +120,9 @@ class World:
         self.assert_equal()
 
     def assert_equal(self) -> None:
-        with psycopg.connect(self.url) as source, reading.connect() as lakes:
-            for name, address in lake_addresses(self.config, {}).items():
-                lake = address.queried()
-                lake.prepare(lakes)
-                lake.attach(lakes, name)
+        with psycopg.connect(self.url) as source, connect() as lakes:
+            for name, lake in self.config.ducklakes.items():
+                attach(lakes, parse_lake_url(lake.catalog), name, read_only=True)
             for table, lake_name in TABLES.items():
                 theirs = source.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
                 ours = lakes.execute(f"SELECT * FROM {lake_name}.public.{table} ORDER BY id").fetchall()
@@ -413,7 +402,6 @@ def test_a_killed_supervisor_takes_its_children_along_and_the_next_run_waits_for
 
 
 @pytest.mark.long
-@pytest.mark.ducklake_only  # its rows are changed by hand; on Iceberg in test_recopy.py
 def test_a_run_until_caught_up_ends_when_everything_is_there(database: str, tmp_path: Path) -> None:
     file = tmp_path / "headwater.yaml"
     lakes = '{main: {ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}'
