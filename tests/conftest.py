@@ -23,6 +23,9 @@ from tests.mirror import JVM, IcebergMirror, Mirror
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first: no worker should be left alone with one of them at the end."""
     items.sort(key=lambda item: "/proof/" not in str(item.path))
+    for item in items if LAKE is not Mirror else ():
+        if item.get_closest_marker("ducklake_only"):
+            item.add_marker(pytest.mark.skip("it is about something that only DuckLake has"))
 
 
 VERSION = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # of almost all tests; `make servers` tries each there is
@@ -117,10 +120,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def mirror(request: pytest.FixtureRequest, database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
+def mirror(database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
     """A database, a lake (a DuckLake on SQLite, unless HEADWATER_LAKE says iceberg), and what lies between them."""
-    if LAKE is not Mirror and request.node.get_closest_marker("ducklake_only"):
-        pytest.skip("it is about something that only DuckLake has")
     with closing(LAKE(database, spark, tmp_path)) as made:
         yield made
 

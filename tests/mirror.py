@@ -8,9 +8,10 @@ import re
 import sqlite3
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import duckdb
 import psycopg
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from headwater import flow
@@ -31,6 +33,7 @@ from headwater.ducklake.url import parse_lake_url
 from headwater.errors import CommitConflict
 from headwater.files import S3, is_local
 from headwater.lake import quarantine, reading
+from headwater.lake.sqltext import identifier
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
 from headwater.sink.addresses import group_lake
@@ -58,7 +61,10 @@ spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "{jvm}"}}}}
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 LOOK_EVERY = 0.5  # seconds
-_CHANGED = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM) lake\.((?P<schema>\w+)\.)?(?P<name>\w+)")
+_CHANGED = re.compile(r'(INSERT INTO|UPDATE|DELETE FROM) lake\.((?P<schema>\w+)\.)?(?P<name>\w+|"[^"]+")')
+# What PyIceberg has other than DuckDB, and what it cannot: the metrics of dates before Christ.
+_FROM_DUCKDB = {"uuid": "unhex(replace({}::VARCHAR, '-', ''))"}
+_NO_METRICS = {"write.metadata.metrics.default": "none"}
 
 
 class Mirror:
@@ -232,6 +238,10 @@ class Mirror:
         """Another client drops a mirror."""
         self.ask(f"DROP TABLE lake.public.{table}")
 
+    def add_in_lake(self, table: str, column: str) -> None:
+        """Another client adds a column of texts to a mirror."""
+        self.ask(f"ALTER TABLE lake.public.{table} ADD COLUMN {column} VARCHAR")
+
     def snapshots(self, table: str) -> list[int]:  # noqa: ARG002
         """The lake's numbers for the snapshots of a table, oldest first; all tables of a DuckLake have the same."""
         return [
@@ -284,6 +294,7 @@ class IcebergMirror(Mirror):
 
     kind = "iceberg"
     _viewed: list[tuple[Any, ...]] | None = None  # what the views of `lake` show
+    _others_wrote = False  # since the last `sync`
 
     @property
     def entry(self) -> str:
@@ -309,7 +320,8 @@ class IcebergMirror(Mirror):
 
     def sync(self) -> list[flow.Delivered]:
         """What others did to the tables since they were loaded is a conflict once, and then planned again."""
-        with suppress(CommitConflict):
+        others_wrote, self._others_wrote = self._others_wrote, False
+        with suppress(CommitConflict) if others_wrote else nullcontext():
             return super().sync()
         return super().sync()
 
@@ -324,18 +336,26 @@ class IcebergMirror(Mirror):
 
     @contextmanager
     def other_client(self) -> Iterator[Catalog]:
-        """The catalog as stock PyIceberg opens it."""
-        with closing(load_catalog("default", **self.properties)) as catalog:
+        """The catalog as stock PyIceberg opens it, to do what other clients do."""
+        self._others_wrote = True
+        with self._stock() as catalog:
             yield catalog
+
+    def _stock(self) -> closing[Catalog]:
+        return closing(load_catalog("default", **self.properties))
 
     def table(self, name: str) -> Table:
         """A mirror as stock PyIceberg loads it."""
-        with self.other_client() as catalog:
+        with self._stock() as catalog:
             return catalog.load_table(("public", name))
 
     def drop_in_lake(self, table: str) -> None:
         with self.other_client() as catalog:
             catalog.drop_table(("public", table))
+
+    def add_in_lake(self, table: str, column: str) -> None:
+        with self.other_client() as catalog, catalog.load_table(("public", table)).update_schema() as schema:
+            schema.add_column(column, StringType())
 
     def snapshots(self, table: str) -> list[int]:
         """A snapshot's number is the position that it shows."""
@@ -363,16 +383,20 @@ class IcebergMirror(Mirror):
         con.execute(f"CREATE TABLE lake.changed AS FROM {place}; DROP VIEW {place}")
         con.execute(f"CREATE TABLE {place} AS FROM lake.changed")
         con.execute(sql)
-        with self.other_client() as catalog:
-            table = catalog.load_table(name)
-            rows = con.execute(f"FROM {place}").to_arrow_table()
-            table.overwrite(rows.cast(table.schema().as_arrow()))
+        with self.other_client() as catalog, warnings.catch_warnings(action="ignore"):  # of rows that are not there
+            table = catalog.load_table(tuple(each.strip('"') for each in name))
+            kinds = {field.name: _FROM_DUCKDB.get(str(field.field_type), "{}") for field in table.schema().fields}
+            columns = ", ".join(f"{how.format(identifier(each))} AS {identifier(each)}" for each, how in kinds.items())
+            rows = con.execute(f"SELECT {columns} FROM {place}").to_arrow_table()
+            with table.transaction() as changing:
+                changing.set_properties(_NO_METRICS)
+                changing.overwrite(rows.cast(table.schema().as_arrow()))
 
     def data_folders(self) -> dict[str, str]:
         return {table.name()[-1]: f"{table.metadata.location}/data" for table in self._all_tables()}
 
     def _all_tables(self) -> list[Table]:
-        with self.other_client() as catalog:
+        with self._stock() as catalog:
             names = [each for (schema,) in catalog.list_namespaces() for each in catalog.list_tables(schema)]
             return [catalog.load_table(each) for each in names]
 

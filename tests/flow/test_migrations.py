@@ -188,6 +188,12 @@ def played(mirror: Mirror, tables: dict[str, str], between: Callable[[], object]
             between()
 
 
+def follows(mirror: Mirror, name: str) -> bool:
+    """Whether the lake follows a migration: Iceberg's format 2 has no default for older rows, and so copies again."""
+    statements, followed = MIGRATIONS[name]
+    return followed and not (mirror.kind == "iceberg" and any("DEFAULT" in each for each in statements))
+
+
 def assert_same(mirror: Mirror, tables: dict[str, str]) -> None:
     wrong: dict[str, Any] = {}
     for name, table in tables.items():
@@ -245,7 +251,7 @@ def test_with_event_triggers_only_what_changes_rows_unseen_is_copied_again(mirro
     mirror.settle()
     after = {row.source.name: (before[row.oid], row.copy_lsn) for row in mirror.m.state.tables("g")}
     found = {name for name, table in tables.items() if after[table][0] != after[table][1]}
-    assert found == {name for name, (_, follows) in MIGRATIONS.items() if not follows}
+    assert found == {name for name in MIGRATIONS if not follows(mirror, name)}
     assert_same(mirror, tables)
 
 

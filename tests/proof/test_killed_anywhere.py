@@ -125,7 +125,8 @@ def killed_and_started_again(mirror: Mirror, failpoint: str) -> None:
     workload(mirror)
     mirror.captured()
     deliver_and_be_killed(mirror, failpoint)
-    flow.tidy(mirror.m)  # as a new delivery process begins
+    mirror.reopen()  # as a new delivery process begins
+    flow.tidy(mirror.m)
     assert not [each for each in Path(mirror.m.scratch).rglob("*") if each.is_file()]
     assert mirror.files() == mirror.known_files()
     flow.copy(mirror.m)
@@ -202,6 +203,7 @@ def test_a_delivery_killed_before_a_rename_was_noted(mirror: Mirror) -> None:
         return {(str(row.source), str(row.lake)) for row in mirror.m.state.tables("g")}
 
     assert ("public.t", "public.t") in names()  # which is not so any more
+    mirror.reopen()
     mirror.sync()
     assert names() == {("public.u", "public.u"), ("public.other", "public.other")}
     mirror.assert_equal("u")
@@ -235,6 +237,7 @@ def test_a_copy_of_a_replaced_table_killed_at(failpoint: str, mirror: Mirror) ->
     mirror.transaction("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (2, 3)")
     mirror.looked()
     deliver_and_be_killed(mirror, failpoint)
+    mirror.reopen()
     mirror.execute("INSERT INTO t VALUES (3, 4)")
     mirror.settle()
     mirror.assert_equal("t")

@@ -19,7 +19,7 @@ OF_ANOTHER = (
 def settled(mirror: Mirror, *statements: str) -> dict[str, Verified]:
     """The verdicts, by table, once these statements are in the lake."""
     mirror.execute(*statements)
-    mirror.sync()
+    mirror.settle()
     return {each.table.removeprefix("public."): each for each in mirror.verify()}
 
 
@@ -88,12 +88,13 @@ def test_a_history_is_compared_by_what_its_changes_come_to(mirror: Mirror) -> No
         "INSERT INTO h SELECT i, '2026-01-01', 'copied' FROM generate_series(1, 10) i",
     )
     mirror.start({"table": "public.h", "mode": "history"}, {"table": "public.keyless", "mode": "history"})
+    default = " DEFAULT 1" if mirror.kind == "ducklake" else ""  # it would start an Iceberg table's history over
     mirror.execute(
         "UPDATE h SET v = 'changed' WHERE id = 1",
         "UPDATE h SET id = 20 WHERE id = 2",
         "DELETE FROM h WHERE id = 3",
         "INSERT INTO h VALUES (3, '2026-01-01', repeat('x', 9000)), (4, '0044-01-01 BC', NULL)",
-        "ALTER TABLE h ADD n int DEFAULT 1",
+        f"ALTER TABLE h ADD n int{default}",
         "UPDATE h SET n = 2 WHERE id = 3",  # the large value is not sent again
         "INSERT INTO keyless VALUES (1)",
     )
@@ -131,7 +132,7 @@ def test_only_what_is_carried_is_compared(mirror: Mirror) -> None:
     mirror.start(
         {"table": "public.parted", "exclude": ["secret"]}, {"table": "public.typed", "types": {"v": "decimal(5,1)"}}
     )
-    mirror.ask("ALTER TABLE lake.public.typed ADD COLUMN note VARCHAR")
+    mirror.add_in_lake("typed", "note")
     found = settled(
         mirror,
         "UPDATE parted SET secret = 'other', v = 'w' WHERE id = 3",
