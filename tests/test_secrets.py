@@ -150,7 +150,7 @@ def test_no_server_that_does_not_answer_makes_a_password_visible(folder: Path, p
         assert_silent(said(folder, text, password, "--log-format", form, command))
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.long)])  # each loads DuckDB's extensions
+@pytest.mark.parametrize("examples", [10, pytest.param(200, marks=pytest.mark.long)])  # each loads DuckDB's extensions
 def test_no_lake_that_does_not_answer_makes_a_password_visible(folder: Path, examples: int) -> None:
     @given(PASSWORDS, st.sampled_from([("check",), ("run",), ("query", "SELECT 1")]))
     @settings(max_examples=examples, deadline=None)
@@ -175,7 +175,7 @@ def test_the_password_of_an_iceberg_catalog_arrives_as_it_is(folder: Path, passw
     assert_silent(f"{config!r} {address!r} {address}")
 
 
-@pytest.mark.parametrize("examples", [16, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [10, pytest.param(200, marks=pytest.mark.long)])
 def test_no_iceberg_catalog_makes_a_password_visible(folder: Path, guarded: EmbeddedPostgres, examples: int) -> None:
     with psycopg.connect(guarded.url(), autocommit=True) as admin:
         admin.execute("CREATE TABLE IF NOT EXISTS orders (id int PRIMARY KEY)")
@@ -251,7 +251,7 @@ def guarded() -> Iterator[EmbeddedPostgres]:
         server.stop()
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [10, pytest.param(200, marks=pytest.mark.long)])
 def test_the_right_password_opens_and_a_wrong_one_is_not_printed(
     folder: Path, guarded: EmbeddedPostgres, examples: int
 ) -> None:
