@@ -13,7 +13,7 @@ import duckdb
 import psycopg
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -137,6 +137,8 @@ def test_a_password_from_the_environment_arrives_as_it_is(folder: Path, password
 
 
 @given(PASSWORDS, st.sampled_from(MISTAKES))
+@example("@".join(MARKS), "log: ftp://${PW}")  # what comes before an @ looks like a user, and after it like a host
+@example("@".join(MARKS), 'lakes: {main: {iceberg: {type: sql, uri: "sqlite:///x", warehouse: "ftp://${PW}"}}}')
 @settings(max_examples=400, deadline=None)
 def test_no_mistake_in_the_file_prints_a_password(folder: Path, password: str, line: str) -> None:
     assert_silent(said(folder, with_line(line), password, "status"))
