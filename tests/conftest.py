@@ -21,8 +21,12 @@ from tests.mirror import JVM, IcebergMirror, Mirror
 
 @pytest.hookimpl(trylast=True)  # after they were put into random order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: no worker should be left alone with one of them at the end."""
-    items.sort(key=lambda item: "/proof/" not in str(item.path))
+    """The long ones first: no worker should be left alone with one of them at the end. Then those that need Spark.
+
+    Spark ends Python workers that are idle for a minute, and new ones take seconds to start.
+    """
+    spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: ("/proof/" not in str(item.path), item.path not in spark))
     for item in items if LAKE is not Mirror else ():
         if item.get_closest_marker("ducklake_only"):
             item.add_marker(pytest.mark.skip("it is about something that only DuckLake has"))
@@ -31,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 VERSION = int(os.environ.get("HEADWATER_POSTGRES", "18"))  # of almost all tests; `make servers` tries each there is
 LAKE = {"ducklake": Mirror, "iceberg": IcebergMirror}[os.environ.get("HEADWATER_LAKE", "ducklake")]
 VERSIONS = [VERSION] if "HEADWATER_POSTGRES" in os.environ else sorted(installed())  # of those that try every one
+# The same where there are many: `make prove` tries the others, of which a test in each file is enough for `make test`.
+MORE_VERSIONS = [pytest.param(each, marks=() if each == VERSION else pytest.mark.long) for each in VERSIONS]
 
 FAST = {
     "fsync": "off",

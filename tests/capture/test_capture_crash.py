@@ -177,6 +177,7 @@ def test_memory_does_not_grow_with_the_size_of_a_transaction(witnessed: Group) -
     assert large < small + 60, f"MiB: {small}, {large}"  # the transaction alone is 120 MiB of messages
 
 
+@pytest.mark.long
 def test_a_million_rows_in_one_transaction_take_little_more_memory_than_fifty_thousand(witnessed: Group) -> None:
     stream_large_ones(witnessed.url)
     small = peak_mib(witnessed, 1, 50_000, 100, ROLL_BYTES)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from tests.captured_group import Captured, Group, transaction, until
-from tests.conftest import VERSION, VERSIONS, new_database
+from tests.conftest import MORE_VERSIONS, VERSION, VERSIONS, new_database
 
 from headwater.change import Lsn
 from headwater.testing.postgres import EmbeddedPostgres
@@ -17,11 +17,16 @@ from headwater.testing.postgres import EmbeddedPostgres
 SMALL, LARGE = 100_000, 16 << 20  # bytes of a roll: it spills, it does not
 
 EVERY_WAY = pytest.mark.parametrize(
-    ("server", "roll_bytes"), [*((version, SMALL) for version in VERSIONS), (VERSION, LARGE)], indirect=["server"]
+    ("server", "roll_bytes"),
+    [
+        *(pytest.param(*each.values, SMALL, marks=each.marks) for each in MORE_VERSIONS),
+        (VERSION, LARGE),
+    ],
+    indirect=["server"],
 )
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=MORE_VERSIONS)
 def server(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
     return servers(request.param)
 
@@ -75,6 +80,7 @@ def test_small_transactions_go_on_while_a_large_one_is_open_and_it_shows_at_its_
     assert len(group.files()) == registered(group)
 
 
+@pytest.mark.parametrize("server", VERSIONS, indirect=True)
 def test_the_commit_of_a_streamed_transaction_is_recorded_beside_its_files(group: Group) -> None:
     with group.capturing(SMALL), psycopg.connect(group.url) as large:
         insert(large, 1, 3000)
@@ -161,6 +167,7 @@ def test_a_streamed_transaction_of_which_nothing_is_left_is_no_change(group: Gro
     assert group.state.query("SELECT count(*) FROM headwater.relations") == [(0,)]
 
 
+@pytest.mark.parametrize("server", VERSIONS, indirect=True)
 def test_two_large_transactions_at_once_are_kept_apart_and_come_in_commit_order(group: Group) -> None:
     with group.capturing(SMALL), psycopg.connect(group.url) as late, psycopg.connect(group.url) as early:
         with psycopg.connect(group.url) as never:

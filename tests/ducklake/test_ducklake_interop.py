@@ -100,7 +100,11 @@ def chosen(feeds: Feeds, since: int, without: set[int]) -> Feeds:
 
 
 @pytest.mark.parametrize(
-    "steps", ["merge", "rewrite", "flush", "expire", "merge expire cleanup", "flush rewrite merge expire cleanup"]
+    "steps",
+    [
+        *(pytest.param(step, marks=pytest.mark.long) for step in ("merge", "rewrite", "flush", "expire")),
+        *("merge expire cleanup", "flush rewrite merge expire cleanup"),
+    ],
 )
 def test_delivery_goes_on_after_maintenance(bench: Bench, steps: str) -> None:
     held = busy(bench)
@@ -113,7 +117,7 @@ def test_delivery_goes_on_after_maintenance(bench: Bench, steps: str) -> None:
         assert dict(bench.rows()) == held, step
 
 
-@pytest.mark.parametrize("steps", ["merge flush", "expire cleanup"])
+@pytest.mark.parametrize("steps", ["merge flush", pytest.param("expire cleanup", marks=pytest.mark.long)])
 def test_maintenance_leaves_the_change_feed_as_it_was(bench: Bench, steps: str) -> None:
     held, rewrites = busy(bench), set[int]()
     shown = fed(bench)

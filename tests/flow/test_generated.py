@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.conftest import VERSIONS, new_database
+from tests.conftest import MORE_VERSIONS, VERSIONS, new_database
 from tests.mirror import Mirror
 
 from headwater.status import open_status
@@ -42,7 +42,7 @@ def test_generated_columns_are_mirrored_or_listed_as_not_mirrored(
         assert listed == {"public.t": unsent} | {each["table"]: () for each in leave_out}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", MORE_VERSIONS)
 def test_a_column_that_is_not_generated_any_more_shows_what_it_held(
     version: int, servers: Callable[[int], EmbeddedPostgres], spark: SparkSession, tmp_path: Path
 ) -> None:

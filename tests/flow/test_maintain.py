@@ -98,7 +98,10 @@ flow.maintain(lambda: m.spark, m.sink.maintenance(), ORDERS, ALL)
 """
 
 
-@pytest.mark.parametrize("failpoint", ["maintain.written", "maintain.merged", "maintain.expired"])
+@pytest.mark.parametrize(
+    "failpoint",
+    ["maintain.merged", *(pytest.param(f"maintain.{each}", marks=pytest.mark.long) for each in ("written", "expired"))],
+)
 def test_maintenance_that_was_killed_leaves_a_right_table_and_nothing_that_stays(
     failpoint: str, orders: IcebergMirror
 ) -> None:

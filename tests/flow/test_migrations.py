@@ -217,7 +217,8 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(str(each).translate(str.maketrans("[]'", '{}"')).replace('"', "") for each in row)
 
 
-@pytest.mark.parametrize("triggers", [True, pytest.param(False, marks=pytest.mark.long)], ids=["triggers", "catalog"])
+@pytest.mark.long
+@pytest.mark.parametrize("triggers", [True, False], ids=["triggers", "catalog"])
 def test_migrations_in_a_burst_arrive(mirror: Mirror, triggers: bool) -> None:
     mirror.triggers = triggers
     tables = begun(mirror)

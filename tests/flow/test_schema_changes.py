@@ -143,7 +143,9 @@ def test_each_change_alone_with_a_restart_before_the_data(mirror: Mirror) -> Non
         mirror.assert_equal("t")
 
 
-@pytest.mark.parametrize("changes", [CHANGES.values(), FOLLOWED], ids=["all", "followed"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param(CHANGES.values(), id="all", marks=pytest.mark.long), pytest.param(FOLLOWED, id="followed")]
+)
 def test_all_changes_between_two_deliveries(mirror: Mirror, changes: Iterable[Change]) -> None:
     begun(mirror)
     for change in played(changes):

@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg
 import pytest
 from psycopg import sql
-from tests.conftest import VERSIONS, new_database
+from tests.conftest import MORE_VERSIONS, VERSIONS, new_database
 from tests.proof.test_hostile_settings import HOSTILE, SANE
 
 from headwater.copy.reading import balanced, read_expressions, showing
@@ -23,7 +23,7 @@ from headwater.postgres.settings import SETTINGS
 from headwater.testing.postgres import EmbeddedPostgres
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=MORE_VERSIONS)
 def hostile(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> Iterator[str]:
     """A database that sets everything otherwise, as far as its server knows it."""
     with new_database(servers(request.param)) as url, psycopg.connect(url, autocommit=True) as admin:
@@ -47,6 +47,7 @@ def test_every_setting_of_ours_is_tried_with_a_hostile_value() -> None:
     assert SETTINGS.keys() <= HOSTILE.keys()
 
 
+@pytest.mark.parametrize("hostile", VERSIONS, indirect=True)
 def test_a_connection_has_our_settings(hostile: str) -> None:
     expected = known(hostile)
     with closing(connect(hostile)) as connection:
@@ -60,6 +61,7 @@ def test_a_connection_is_opened_without_options_which_a_pooler_would_refuse(host
     assert reset == ("50",)  # milliseconds, as the database has it: options would have replaced it
 
 
+@pytest.mark.parametrize("hostile", VERSIONS, indirect=True)
 def test_the_replication_connection_has_our_settings(hostile: str) -> None:
     with closing(Replication(hostile, "headwater test")) as connection:
         found = {name: connection.query(f"SHOW {name}")[0] for name in known(hostile)}

@@ -22,7 +22,7 @@ MAINTENANCE = [name for name in FAILPOINTS if name.startswith("maintain.")]  # i
 DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE)]
 ICEBERG = [name for name in DELIVERY if name.startswith("iceberg.")]  # these have a test of their own
 LAKE = [name for name in DELIVERY if name not in ICEBERG]
-BRIEF = ("copy.committed", "deliver.written", "deliver.before-commit", "deliver.committed")  # the others: `make prove`
+BRIEF = ("copy.committed", "deliver.before-commit", "deliver.committed")  # the others: `make prove`
 
 # A delivery process without the supervisor: copy, then deliver until everything staged is in the lake. Its driver is
 # its own, and its Python workers; the JVM is the test session's, because starting one takes longer than all the rest.
@@ -166,11 +166,10 @@ def test_a_delivery_killed_at(failpoint: str, mirror: Mirror) -> None:
 @pytest.mark.parametrize(
     "failpoint",
     [
-        "iceberg.quarantined",
         "iceberg.landed",
         *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in ("iceberg.unnoted", "iceberg.replaced", "iceberg.landed:2", "iceberg.landed:3")
+            pytest.param(f"iceberg.{each}", marks=pytest.mark.long)
+            for each in ("quarantined", "unnoted", "replaced", "landed:2", "landed:3")
         ),
     ],
 )
@@ -230,7 +229,7 @@ def test_a_swap_of_names_killed_at_its_step(step: int, iceberg_mirror: IcebergMi
     }
 
 
-@pytest.mark.parametrize("failpoint", ["copy.written", "copy.committed"])
+@pytest.mark.parametrize("failpoint", [pytest.param("copy.written", marks=pytest.mark.long), "copy.committed"])
 def test_a_copy_of_a_replaced_table_killed_at(failpoint: str, mirror: Mirror) -> None:
     mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     mirror.start()

@@ -35,6 +35,9 @@ from tests.mirror import Mirror
 from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
 
 KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
+# To Iceberg's SQL catalog PostgreSQL and SQLite are the same, but for what tests with EVERY_KIND are about.
+MOST_KINDS = [pytest.param(each, marks=pytest.mark.long) if each == "iceberg-postgres" else each for each in KINDS]
+EVERY_KIND = pytest.mark.parametrize("bench", KINDS, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=MOST_KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> Iterator[Bench]:
     if request.param == "memory":
         memory = MemoryLake()
@@ -112,6 +115,7 @@ def test_an_empty_table_is_copied_too(bench: Bench) -> None:
     assert bench.standing().position == Lsn(100)
 
 
+@EVERY_KIND
 def test_changes_and_the_position_land_in_one_snapshot(bench: Bench) -> None:
     copied = bench.copy([(1, "a"), (2, "b"), (3, "c")])
     landed = bench.deliver(200, insert=[(4, "d")], update=[(2, "new")], delete=[3])
@@ -161,6 +165,7 @@ def test_redelivery_after_a_crash_changes_nothing(bench: Bench) -> None:
     assert bench.standing().position == Lsn(200)
 
 
+@EVERY_KIND
 def test_rows_that_another_delivery_has_moved_are_a_conflict_and_nothing_lands(bench: Bench) -> None:
     bench.copy([(1, "a"), (2, "b")])
     late = bench.attempt(update=[(1, "late")])
@@ -310,6 +315,7 @@ def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
     assert bench.rows() == [(1, "a"), (2, "b")]
 
 
+@EVERY_KIND
 def test_mirrors_swap_their_names_in_one_commit(bench: Bench) -> None:
     bench.copy([(1, "t")])
     bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
@@ -346,6 +352,7 @@ def test_a_name_that_the_lake_cannot_have_is_refused_before_anything_is_copied(b
         bench.sink.names([]).take(name)
 
 
+@EVERY_KIND
 def test_a_table_may_have_any_name_that_postgresql_allows(bench: Bench, tmp_path: Path) -> None:
     names = [
         *(TableName("public", name) for name in ODD_NAMES),
@@ -415,6 +422,7 @@ def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -
     assert settled == {"old": str(Lsn(300)), "still bad": None}
 
 
+@EVERY_KIND
 def test_groups_that_share_a_lake_do_not_see_each_others_positions(bench: Bench) -> None:
     bench.copy([(1, "a")])
     other = replace(bench, source="2/db/g")

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.captured_group import Group
-from tests.conftest import VERSIONS, new_database
+from tests.conftest import MORE_VERSIONS, VERSIONS, new_database
 
 from headwater.capture.pgoutput import Emitted, decode
 from headwater.capture.watch import Watch, first_look
@@ -57,7 +57,7 @@ class Source:
         return [parse(each) for each in self.reported()]
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=MORE_VERSIONS)
 def source(servers: Callable[[int], EmbeddedPostgres], request: pytest.FixtureRequest) -> Iterator[Source]:
     with new_database(servers(request.param)) as url, closing(connect(url)) as connection:
         yield Source(connection)
@@ -125,6 +125,7 @@ def test_what_does_not_alter_a_published_table_is_not_reported(source: Source, s
     assert source.reported() == []
 
 
+@pytest.mark.parametrize("source", VERSIONS, indirect=True)
 def test_a_column_that_goes_with_its_type_is_reported(source: Source) -> None:
     source.run("DROP TYPE pair CASCADE")
     (found,) = source.definitions()
@@ -139,6 +140,7 @@ def test_the_row_type_of_another_table_is_one_of_a_tables_types(source: Source) 
     )
 
 
+@pytest.mark.parametrize("source", VERSIONS, indirect=True)
 def test_what_is_done_to_a_partition_is_reported_of_its_root(source: Source) -> None:
     source.run(
         "CREATE TABLE r (id int PRIMARY KEY, x text) PARTITION BY RANGE (id)",

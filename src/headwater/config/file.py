@@ -176,7 +176,9 @@ def _explain(found: dict[str, Any], document: Document, where: str, known: list[
         case "missing":
             return document.problem(where, "missing", f"add `{name}:`; `headwater config schema` shows what it may be")
         case "value_error":
-            return document.problem(where, redact(str(found["ctx"]["error"]), document.from_environment(where)))
+            secrets = document.from_environment(where)
+            left = {each.rpartition("@")[2] for each in secrets}  # by `shown`, to which the rest looked like a user
+            return document.problem(where, redact(str(found["ctx"]["error"]), secrets | left))
         case "model_type" | "dict_type" | "model_attributes_type":
             value = "***" if document.filled.get(where) else shown(found["input"])
             return document.problem(where, f"expected a mapping, found {value}")
