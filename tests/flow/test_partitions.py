@@ -161,7 +161,7 @@ def test_a_partition_column_may_be_renamed_and_one_that_is_dropped_stops_its_tab
     assert row.state == "ERRORED"
     assert "`partition_by` names the column 'region', which is not mirrored" in (row.error or "")
     mirror.assert_equal("other")
-    assert any("no column 'region' is mirrored" in str(each) for each in checks.check(mirror.config, {}))
+    assert any("names the column 'region'" in str(each) for each in checks.check(mirror.config, {}))
     mirror.reopen({"table": "public.events", "partition_by": ["bucket(2, id)"]}, "public.other")
     flow.mirroring.try_again(mirror.m.state, "g")
     assert mirror.settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -114,6 +115,17 @@ def test_how_long_another_client_wants_snapshots_of_the_branch_to_stay_is_not_fo
     ice.change([(2, "b")])
     main = ice.table.metadata.refs["main"]
     assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (864_000_000, 30)
+
+
+def test_a_data_file_says_whether_it_follows_the_sort_order(ice: IceBench) -> None:
+    ice.commit(
+        FileChanges([ice.written([(2, "b"), (1, "a")]), replace(ice.written([(1, "a"), (2, "b")]), sorted=True)])
+    )
+    snapshot = ice.table.metadata.current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(ice.table.io)
+    said = [entry.data_file.sort_order_id for entry in manifest.fetch_manifest_entry(ice.table.io)]
+    assert said == [None, ice.table.metadata.default_sort_order_id]
 
 
 def test_manifests_say_all_that_the_specification_asks_for(ice: IceBench) -> None:

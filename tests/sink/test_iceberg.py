@@ -13,14 +13,17 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StringType
 
 from headwater.change import Lsn, TableName
 from headwater.errors import CannotFollow, CommitConflict, CommitError, OperatorMustAct, Unreachable
+from headwater.iceberg.model import DELETED_PATH
 from headwater.lake import quarantine
 from headwater.lake.partitioning import PartitionBy
 from headwater.lake.reading import connect as duckdb_connect
@@ -473,3 +476,36 @@ def test_a_table_that_has_lost_files_is_found_and_can_be_copied_again(
         maintenance.expire(T, timedelta(0))
         maintenance.remove_orphans(T, timedelta(0))
         assert bench.rows() == [(5, "changed"), (6, "on")]
+
+
+def test_delete_files_have_the_partition_of_their_data_file_and_entries_keep_their_sequence_numbers(ice: Ice) -> None:
+    ice.copy([(key, "ab"[key % 2]) for key in range(24)], partition_by=BY[:1])
+    for step in range(10):  # one after the other, from the end to the beginning
+        ice.deliver(200 + step, delete=[18 - 2 * step])
+    ice.deliver(300, insert=[(100, "a"), (101, "b")])
+    ice.deliver(301, delete=[101])  # one of two files in a manifest, which is written again
+    table = ice.theirs()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    written = {each.snapshot_id: each.sequence_number or 0 for each in table.metadata.snapshots}
+    places: dict[str, tuple[int, Any]] = {}
+    deletes = []
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io):
+            sequence = written[entry.snapshot_id or 0]
+            assert entry.sequence_number == entry.file_sequence_number == sequence
+            assert manifest.min_sequence_number <= sequence <= manifest.sequence_number
+            file = entry.data_file
+            if file.content == DataFileContent.DATA:
+                places[file.file_path] = (file.spec_id, file.partition[0])
+            else:
+                deletes.append(file)
+    assert sorted(value for _, value in places.values()) == ["a", "a", "b"]
+    for file in deletes:
+        of = file.lower_bounds[DELETED_PATH]
+        assert of == file.upper_bounds[DELETED_PATH]
+        assert places[of.decode()] == (file.spec_id, file.partition[0]) == (0, "a")
+        rows = pq.read_table(file.file_path)
+        assert rows["pos"].to_pylist() == sorted(rows["pos"].to_pylist())
+        assert set(rows["file_path"].to_pylist()) == {of.decode()}
+    assert sorted(file.record_count for file in deletes) == [1, 9]  # the first nine became one

@@ -92,6 +92,7 @@ def _known(table: Table, cache: ManifestCache) -> Iterator[str]:
     metadata = table.metadata
     yield table.metadata_location
     yield from (each.metadata_file for each in metadata.metadata_log)
+    yield from (each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
     yield from needed_files(table, metadata.snapshots, cache)
 
 
