@@ -509,3 +509,17 @@ def test_delete_files_have_the_partition_of_their_data_file_and_entries_keep_the
         assert rows["pos"].to_pylist() == sorted(rows["pos"].to_pylist())
         assert set(rows["file_path"].to_pylist()) == {of.decode()}
     assert sorted(file.record_count for file in deletes) == [1, 9]  # the first nine became one
+
+
+def test_a_conflict_over_a_table_that_has_lost_files_is_a_conflict_too(tmp_path: Path) -> None:
+    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g")) as sink:
+        bench = Bench(lambda _: sink, lambda name: server.catalog.load_table(tuple(name)).scan().to_arrow().to_pylist())
+        bench.copy([(1, "a")])
+        for path in lost_manifest_list(server.catalog.load_table(tuple(T))):
+            Path(path).unlink()
+        server.accepted = 1  # the ledger, and nothing after it
+        with pytest.raises(CommitConflict):
+            bench.copy([(2, "b")], at=200)
+        server.accepted = None
+        bench.copy([(2, "b")], at=300)
+        assert bench.rows() == [(2, "b")]

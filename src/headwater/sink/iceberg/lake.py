@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -32,7 +32,7 @@ from headwater.iceberg.credentials import s3_of, s3_of_table
 from headwater.iceberg.dropped import DroppedFolders
 from headwater.iceberg.files import live_files, live_paths
 from headwater.iceberg.manifests import ManifestCache
-from headwater.iceberg.model import LiveFile
+from headwater.iceberg.model import DeleteFile, LiveFile
 from headwater.iceberg.retention import pruned, unreadable
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
@@ -244,11 +244,13 @@ class IcebergLake:
             raise CommitConflict(f"another client has made {name} a table of another format", hint="plan again")
         if _columns(now) != _columns(table):
             raise CommitConflict(f"another client has altered {name} in the lake", hint="plan again")
-        live = {each.path: each.deletes for each in self.files(now)}
-        before = {each.path: each.deletes for each in self.files(table)}
-        if any(live.get(path) != before.get(path) for path in commit.touched):
+        if commit.touched and self._deletes(now, commit.touched) != self._deletes(table, commit.touched):
             raise CommitConflict(f"another client has changed rows of {name} in the lake", hint="plan again")
         return now
+
+    def _deletes(self, table: Table, paths: Collection[str]) -> dict[str, tuple[DeleteFile, ...]]:
+        """The deletes from each of these data files, if the table has it."""
+        return {each.path: each.deletes for each in self.files(table) if each.path in paths}
 
     def _emptied(self, table: Table, changes: FileChanges) -> FileChanges:
         """All files go that the table has; if they can no longer be listed, the table begins anew."""
