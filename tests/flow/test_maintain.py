@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.mirror import IcebergMirror, Mirror
-from tests.proof.processes import headwater
+from tests.proof.processes import Run, headwater, wait_for
 
 from headwater import flow
 from headwater.change import TableName
@@ -206,6 +207,47 @@ def test_a_run_maintains_a_table_at_a_time_when_the_config_asks_for_it(orders: I
     orders.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0")
     orders.sync()
     orders.assert_equal("orders")
+
+
+def test_deliveries_come_first_but_not_for_ever() -> None:
+    background, now = BackgroundMaintenance(Maintenance()), time.monotonic()
+    assert background.has_time(now, busy=False)
+    assert not background.has_time(now + 50, busy=True)
+    assert background.has_time(now + 61, busy=True)
+
+
+@pytest.mark.long
+def test_a_run_delivers_and_maintains_beside_it(orders: IcebergMirror) -> None:
+    orders.stop_capture()
+    orders.file.write_text(orders.file.read_text() + "maintenance: {expire: 1s, orphans: 10m}\n")
+    before = known_files(orders)
+    run, turn = Run(orders.file), 0
+
+    def merged() -> bool:
+        nonlocal turn
+        turn += 1
+        orders.transaction(
+            f"INSERT INTO orders VALUES ({5000 + turn}, 'beside')",
+            f"UPDATE orders SET item = 'beside' WHERE id % 100 = {turn % 100}",
+            f"DELETE FROM orders WHERE id = {2000 + turn}",
+        )
+        time.sleep(1)
+        return not any(path.exists() for path in before)  # they are merged, and the snapshots that had them are expired
+
+    try:
+        wait_for(merged, "maintenance beside deliveries", 180)
+        run.process.terminate()
+        assert run.process.wait(60) == 0, run.said()
+    finally:
+        if run.alive:
+            run.kill()
+    assert '"level": "error"' not in run.said().lower()
+    code, said = headwater(orders.file, "run", "--until-caught-up")
+    assert code == 0, said
+    orders.assert_equal("orders")
+    assert orders.known_files() <= orders.files()
+    code, said = headwater(orders.file, "verify")
+    assert code == 0, said
 
 
 def test_a_run_leaves_maintenance_alone_while_a_command_does_it(orders: IcebergMirror) -> None:

@@ -126,7 +126,7 @@ class _GroupDelivery(threading.Thread):
             flow.retry(m)
             flow.copy(m)
             self._deliver_until_retry(m)
-            if self._maintenance is not None and not self._due(m):
+            if self._maintenance is not None and self._maintenance.has_time(time.monotonic(), busy=self._due(m)):
                 self._maintenance.step(m)
             lock.keep()
 

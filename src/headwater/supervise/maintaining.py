@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 UNAVAILABLE = "maintenance of DuckLake lakes comes with a later version; DuckLake's own functions do it until then"
 EVERY, ORPHANS_EVERY = 60.0, 3600.0  # seconds between two looks at a table, in the background
+AT_LEAST_EVERY = 60.0  # seconds between two steps, if deliveries leave no time for more
 PATIENCE = 10.0  # seconds to wait for another `maintain`
 
 
@@ -110,11 +111,20 @@ class BackgroundMaintenance:
         self._policy = _policy(config)
         self._waiting: list[TableName] = []
         self._looked = -EVERY
+        self._stepped = time.monotonic()
         self._swept: dict[TableName, float] = {}
+
+    def has_time(self, now: float, *, busy: bool) -> bool:
+        """Whether to take a step: between deliveries, and now and then though one is due.
+
+        Else a lake that is written to all the time would never have its files merged, and deliveries would get slower.
+        """
+        return not busy or now - self._stepped >= AT_LEAST_EVERY
 
     def step(self, m: flow.Mirroring) -> None:
         """Maintain the table whose turn it is, if one is due and no `maintain` runs."""
         now, maintenance = time.monotonic(), m.sink.maintenance()
+        self._stepped = now
         if maintenance is None or (not self._waiting and now - self._looked < EVERY):
             return
         try:
