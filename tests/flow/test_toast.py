@@ -79,10 +79,19 @@ HISTORIES = {
 }
 
 
+def histories(mirror: Mirror) -> list[list[str]]:
+    """On Iceberg without the default: the table would be copied again, and with it the values that were left alone."""
+    followed = mirror.kind == "ducklake"
+    return [
+        [each if followed else each.replace(" DEFAULT 'given'", "") for each in statements]
+        for statements in HISTORIES.values()
+    ]
+
+
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_a_value_left_alone_is_still_there(mirror: Mirror, identity: str) -> None:
     filled(mirror, f"ALTER TABLE docs REPLICA IDENTITY {identity}")
-    for statements in HISTORIES.values():
+    for statements in histories(mirror):
         mirror.execute(*statements)
         mirror.sync()
         mirror.assert_equal("docs")
@@ -92,7 +101,7 @@ def test_a_value_left_alone_is_still_there(mirror: Mirror, identity: str) -> Non
 @pytest.mark.long
 def test_each_change_in_a_delivery_of_its_own(mirror: Mirror) -> None:
     filled(mirror)
-    for statements in HISTORIES.values():
+    for statements in histories(mirror):
         for statement in statements:
             mirror.execute(statement)
             if statement.startswith("ALTER"):
