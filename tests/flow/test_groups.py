@@ -234,6 +234,7 @@ def test_files_of_a_lake_that_are_gone_are_found_and_their_tables_copied_again_w
     assert [each.ok for each in orders.verify()] == [True] * 3
     assert check(orders.config, {}) == []
     orders.execute("DROP TABLE odd")
+    orders.stop_capture()  # it would report that the publication no longer has a table
     orders.reopen("public.orders", "public.odd")
     for name in ("other", "odd"):  # which left the config, and which the source has dropped
         shutil.rmtree(orders.data_folders()[name])

@@ -191,6 +191,7 @@ def test_a_table_that_is_not_mirrored_is_a_usage_error(orders: IcebergMirror) ->
     assert "table 'public.order' is not mirrored\nhint: did you mean public.orders" in result.stderr
 
 
+@pytest.mark.ducklake_only
 def test_a_ducklake_says_that_it_is_not_maintained_yet(mirror: Mirror) -> None:
     mirror.execute("CREATE TABLE orders (id int PRIMARY KEY)")
     mirror.start()

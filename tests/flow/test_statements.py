@@ -208,7 +208,7 @@ def test_row_filters_of_the_publication(mirror: Mirror) -> None:
         within = mirror.rows_of("SELECT * FROM f WHERE v > 5 ORDER BY id")
         assert mirror.ask("SELECT * FROM lake.public.f ORDER BY id") == within
     assert [each.ok for each in mirror.verify()] == [True]  # what the filter keeps back is not missed
-    mirror.lake.execute("DELETE FROM lake.public.f WHERE id = (SELECT min(id) FROM lake.public.f)")
+    mirror.ask("DELETE FROM lake.public.f WHERE id = (SELECT min(id) FROM lake.public.f)")
     assert [each.ok for each in mirror.verify()] == [False]
 
 

@@ -305,6 +305,35 @@ def test_a_table_can_take_the_place_of_another_ones_mirror(bench: Bench) -> None
     assert bench.sink.standings().keys() == {OTHER}
 
 
+@EVERY_KIND
+def test_a_mirror_gets_the_name_of_one_that_goes_with_a_copy(bench: Bench) -> None:
+    bench.copy([(1, "t")])
+    bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
+    sink, of = bench.sink, relation(oid=99)
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OTHER,)))], {OID: U})
+    reports = {rows_of(99): written(copy.target, rows_of(99), [(typed(of, [(2, "new")]), None)])}
+    copy.commit([99], reports, Lsn(200))
+    assert (bench.rows(T), bench.rows(U)) == ([(2, "new")], [(1, "t")])
+    assert {oid: each.name for oid, each in bench.sink.standings().items()} == {OID: U, 99: T}
+
+
+@EVERY_KIND
+def test_tables_take_the_places_of_each_others_mirrors(bench: Bench) -> None:
+    bench.copy([(1, "t")])
+    bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
+    new = {98: (relation(oid=98, name=T), OTHER), 99: (relation(oid=99, name=U), OID)}
+    sink = bench.sink
+    mirrors = [sink.new_mirror(MirrorSpec(of, kinds_of(of), of.table, replaces=(old,))) for of, old in new.values()]
+    copy = sink.begin_copy(mirrors, {})
+    reports = {
+        rows_of(oid): written(copy.target, rows_of(oid), [(typed(of, [(oid, "new")]), None)])
+        for oid, (of, _) in new.items()
+    }
+    copy.commit(new, reports, Lsn(200))
+    assert (bench.rows(T), bench.rows(U)) == ([(98, "new")], [(99, "new")])
+    assert {oid: each.name for oid, each in bench.sink.standings().items()} == {98: T, 99: U}
+
+
 def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
     bench.copy([(1, "a")])
     sink, table = bench.sink, relation()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
@@ -28,7 +28,7 @@ from headwater.sink.iceberg.delivery import schema_updates
 from headwater.sink.iceberg.healing import drop_replaced
 from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.ledger import LedgerEntry, Replaced
-from headwater.sink.iceberg.naming import rename_later, rename_mirrors
+from headwater.sink.iceberg.naming import rename_later, rename_mirrors, third_name
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
 from headwater.sink.iceberg.reports import counted, file_changes
@@ -58,9 +58,10 @@ class NewMirror:
 
 @dataclass(frozen=True, slots=True)
 class StagedMirror:
-    """The same with the place where its files go."""
+    """The same with the place where its files go, and the name under which it lands: its own may be taken by then."""
 
     mirror: NewMirror
+    name: TableName
     new: CreateTableTransaction | None  # None: it takes the place of another
 
     @property
@@ -74,11 +75,13 @@ class StagedMirror:
 
 def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
     if mirror.place is not None:
-        return StagedMirror(mirror, None)
+        return StagedMirror(mirror, mirror.place.name, None)
+    taken = {each.name for each in lake.standings().values()}
+    name = third_name(mirror.name) if mirror.name in taken else mirror.name
     properties = PROPERTIES | ownership(lake.source, mirror.oid, mirror.columns.mirrored)
     schema = mirror.columns.schema
-    staged = lake.catalog.stage(mirror.name, schema, mirror.spec, key_order(schema), properties)
-    return StagedMirror(mirror, staged)
+    staged = lake.catalog.stage(name, schema, mirror.spec, key_order(schema), properties)
+    return StagedMirror(mirror, name, staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class IcebergCopy:
         try:
             lake.attempts.check(self.target.attempt)
             self._announce(landing)
-            rename_mirrors(lake, {**self.names, **_own_names(landing)} if self.names else {})
+            own = _own_names(landing) if self.names else {}
+            rename_mirrors(lake, {**self.names, **own, **_making_way(landing, self.names)})
             kept = keep(lake, reports, dict.fromkeys(tables, at), settled, planned)
         except (CommitConflict, AlreadyDelivered, TableError):
             self.target.discard({SETTLED: settled})
@@ -124,7 +128,7 @@ class IcebergCopy:
         """The ledger has it first: after a crash, a table that was made is found again, and so are those that go."""
         attempt = self.target.attempt
         new = {
-            each.mirror.oid: LedgerEntry(_names(each.mirror), copy=attempt, replaced=_replaced(each.mirror))
+            each.mirror.oid: LedgerEntry((each.mirror.name, each.name), copy=attempt, replaced=_replaced(each.mirror))
             for each in landing
         }
         self.lake.note(lambda ledger: ledger.with_entries(new))
@@ -174,19 +178,19 @@ class IcebergCopy:
 
     def _tidy(self, landed: Sequence[StagedMirror]) -> None:
         """What comes after the copy: it has landed, so nothing that fails here may take it back."""
-        moved = {each.mirror.oid: each.mirror.name for each in landed if each.mirror.place is not None}
+        moved = {each.mirror.oid: each.mirror.name for each in landed if each.name != each.mirror.name}
         self.lake.forget()
         try:
             drop_replaced(self.lake)
-            self._drop_unfit_specs(moved)
+            self._drop_unfit_specs({each.mirror.oid for each in landed if each.mirror.place is not None})
         except HeadwaterError as error:
             logger.warning("tables of the lake that were replaced by a copy are dropped later: %s", error)
         rename_later(self.lake, moved)
 
-    def _drop_unfit_specs(self, filled: Mapping[int, TableName]) -> None:
+    def _drop_unfit_specs(self, filled: Set[int]) -> None:
         """Of tables that were filled anew: partition specs that they cannot have."""
         here = self.lake.standings() if filled else {}
-        for oid in filled.keys() & here.keys():
+        for oid in filled & here.keys():
             drop_unfit_specs(self.lake.catalog, here[oid].table)
 
 
@@ -194,6 +198,16 @@ def _own_names(landing: Sequence[StagedMirror]) -> dict[int, TableName]:
     """Tables that are filled anew under other names: mirrors that want theirs can have them only then."""
     places = [each.mirror for each in landing if each.mirror.place is not None]
     return {each.oid: each.name for each in places if each.place is not None and each.place.oid == each.oid}
+
+
+def _making_way(landing: Sequence[StagedMirror], names: Mapping[int, TableName]) -> dict[int, TableName]:
+    """Mirrors that go with the copy, but only after it, and have names until then that others are to get with it."""
+    return {
+        oid: third_name(old.name)
+        for each in landing
+        for oid, old in each.mirror.replaces.items()
+        if old is not each.mirror.place and old.name in names.values()
+    }
 
 
 def _where_it_is(lake: IcebergLake, place: IcebergStanding) -> Table:
@@ -215,7 +229,3 @@ def _replaced(mirror: NewMirror) -> tuple[Replaced, ...]:
     """The mirrors that go with it; if it is only copied again, in its own place, there is none."""
     gone = (each for each in mirror.replaces.values() if each is not mirror.place or each.oid != mirror.oid)
     return tuple(Replaced(each.oid, each.name, str(each.table.metadata.table_uuid)) for each in gone)
-
-
-def _names(mirror: NewMirror) -> tuple[TableName, ...]:
-    return (mirror.name,) if mirror.place is None else (mirror.name, mirror.place.name)

@@ -46,7 +46,10 @@ def _has_landed(lake: IcebergLake, oid: int, entry: LedgerEntry) -> bool:
 
 
 def _drop(lake: IcebergLake, old: Replaced) -> None:
-    table = lake.catalog.load(old.name)
-    if table is not None and str(table.metadata.table_uuid) == old.uuid:
-        lake.dropped.add(old.name, table.metadata.location)
-        lake.catalog.drop(old.name)
+    """It may have got another name since, to make way for the copy."""
+    there = lake.standings().get(old.oid)
+    for name in {old.name, there.name if there else old.name}:
+        table = lake.catalog.load(name)
+        if table is not None and str(table.metadata.table_uuid) == old.uuid:
+            lake.dropped.add(old.name, table.metadata.location)
+            lake.catalog.drop(name)

@@ -15,7 +15,7 @@ from headwater.lake.names import Names
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry
 
-__all__ = ["IcebergNames", "rename_later", "rename_mirrors"]
+__all__ = ["IcebergNames", "rename_later", "rename_mirrors", "third_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
     steps = {oid: [name] for oid, name in wanted.items()}
     for oid, name in wanted.items():
         if name in taken:  # by one that gives it up, too
-            steps[oid].insert(0, TableName(name.schema, f"{name.name}-{uuid.uuid4().hex[:8]}"))
+            steps[oid].insert(0, third_name(name))
     _note(lake, {oid: (here[oid].name, *each) for oid, each in steps.items()})
     for oid, each in steps.items():
         if len(each) > 1:
@@ -58,6 +58,11 @@ def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
         lake.catalog.rename(here[oid].name if len(each) == 1 else each[0], each[-1])
         failpoints.hit("iceberg.renaming")
     lake.forget()
+
+
+def third_name(name: TableName) -> TableName:
+    """One that no table has, for a table that is on its way from or to this one."""
+    return TableName(name.schema, f"{name.name}-{uuid.uuid4().hex[:8]}")
 
 
 def rename_later(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
