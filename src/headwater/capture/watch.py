@@ -65,7 +65,7 @@ class _Look:
 def first_look(source_url: str, state: State, log: Timeline, group: str) -> None:
     """Note the columns of tables that are not known yet; to be done before they are copied."""
     with closing(connect(source_url, application_name="headwater watch")) as connection, translated(source_url):
-        look = _look(connection, log, group, [row.oid for row in state.tables(group)])
+        look = _look(connection, log, group, [row.oid for row in state.tables(group)], wal_end(connection))
     known = state.partitions(group)
     state.note_partitions(group, {oid: look.kept(oid) for oid in look.partitions if oid not in known})
     for oid, relation in look.relations.items():
@@ -137,11 +137,12 @@ class Watch(threading.Thread):
         if self._connection is None:
             self._connection = connect(self._url, application_name="headwater watch")
         with translated(self._url):
+            since = wal_end(self._connection)  # before the names are looked at: they belong to the look, too
             look_at_names(self._connection, self._state, self._group, self._first_look)
             if self._pending is None:
                 look_at_publication(self._connection, self._state, self._group)
                 self._look_at_triggers(self._connection)
-                look = _look(self._connection, self._log, self._group, self._tables())
+                look = _look(self._connection, self._log, self._group, self._tables(), since)
                 if not self._news(look):
                     self._looked(look)
                     return
@@ -242,10 +243,9 @@ class Watch(threading.Thread):
             self._connection = None
 
 
-def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int]) -> _Look:
+def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int], since: Lsn) -> _Look:
     wanted = list(oids)
     newest = {oid: log.newest(oid) for oid in wanted}  # first: what the stream brings from here on counts as newer
-    since = wal_end(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         horizon = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
