@@ -188,6 +188,7 @@ def test_a_capture_killed_under_a_run_at(failpoint: str, mirror: Mirror) -> None
     code, said = headwater(mirror.file, "run", "--until-caught-up", environment={"HEADWATER_FAILPOINT": failpoint})
     assert "capture g ended with -9, starting it again" in said
     assert code == 0, said
+    mirror.reopen()  # another process has delivered
     assert_whole(mirror)
 
 
