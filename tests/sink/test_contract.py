@@ -491,18 +491,6 @@ def test_every_position_that_a_mirror_has_shown_has_its_snapshot(bench: Bench) -
         assert _read(bench, Lsn(at)) == there[1]
 
 
-def test_the_snapshot_that_a_plan_names_shows_each_table_as_it_is_now(bench: Bench) -> None:
-    bench.copy([(1, "a")], at=100)
-    bench.copy([(1, "u")], at=100, of=relation(oid=OTHER, name=U))  # it stays behind
-    bench.deliver(200, insert=[(2, "b")])
-    sink = bench.sink
-    reader = sink.reader(sink.plan().snapshot_id)
-    with reader.connect() as con:
-        reader.attach(con, "lake")
-        assert con.execute("FROM lake.public.t ORDER BY id").fetchall() == [(1, "a"), (2, "b")]
-        assert con.execute("FROM lake.public.u").fetchall() == [(1, "u")]
-
-
 def test_a_table_that_was_copied_again_is_found_as_it_was(bench: Bench) -> None:
     bench.copy([(1, "a")], at=100)
     bench.copy([(9, "again")], at=300)
