@@ -22,7 +22,11 @@ def main(what: str, file: str, group: str = "") -> int:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     os.read(0, 1)
-    return capture_child(config, group) if what == "capture" else deliver_child(config, os.environ, all_needed=False)
+    return (
+        capture_child(config, group)
+        if what == "capture"
+        else deliver_child(config, os.environ, Path(file), all_needed=False)
+    )
 
 
 if __name__ == "__main__":

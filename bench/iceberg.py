@@ -14,6 +14,7 @@ from bench.rig import ICEBERG as ICEBERG_LAKE
 from bench.rig import Pipeline, Rig
 from bench.scale import Scale
 from bench.work import Database
+from headwater.lake.stream import WAL
 from headwater.sink.iceberg.address import IcebergAddress
 
 __all__ = ["ICEBERG"]
@@ -84,7 +85,7 @@ def _many_commits(rig: Rig, scale: Scale) -> Iterator[Row]:
     folder = rig.folder / "many_commits"
     address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{folder}/lake.sqlite", "warehouse": str(folder)})
     begun = time.perf_counter()
-    with closing(address.open("bench")) as sink:
+    with closing(address.open("bench", WAL)) as sink:
         seconds = commit_times(sink, scale.commits + 2)
     first, last = seconds[2:7], seconds[-5:]
     what, against = f"the {scale.commits}th commit to an Iceberg table", "the 5th"

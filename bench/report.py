@@ -20,7 +20,10 @@ __all__ = ["Row", "as_json", "machine", "print_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One promise: medians of alternating runs. Without a rival, the aim is a limit in the unit itself."""
+    """One promise: medians of alternating runs. Without a rival, the aim is a limit in the unit itself.
+
+    A limit is an upper one, unless `at_least`.
+    """
 
     name: str
     what: str
@@ -30,6 +33,7 @@ class Row:
     rival_runs: tuple[float, ...] = ()
     unit: str = "s"
     note: str = ""
+    at_least: bool = False
 
     @property
     def measured(self) -> float:
@@ -45,7 +49,8 @@ class Row:
 
     @property
     def met(self) -> bool:
-        return (self.measured if self.ratio is None else self.ratio) <= self.aim
+        value = self.measured if self.ratio is None else self.ratio
+        return value >= self.aim if self.at_least else value <= self.aim
 
 
 def machine(server: str) -> dict[str, str]:
@@ -84,6 +89,7 @@ def as_json(rows: Iterable[Row], facts: dict[str, str]) -> dict[str, Any]:
                 "rival_runs": row.rival_runs,
                 "ratio": row.ratio,
                 "aim": row.aim,
+                "at_least": row.at_least,
                 "met": row.met,
                 "note": row.note,
             }
@@ -104,7 +110,7 @@ def print_rows(rows: Sequence[Row], facts: dict[str, str], console: Console) -> 
             row.against,
             "" if rival is None else _measure(rival, row),
             "" if ratio is None else f"{ratio:.2f} x",
-            f"≤ {row.aim:g} " + (row.unit if ratio is None else "x"),
+            f"{'≥' if row.at_least else '≤'} {row.aim:g} " + (row.unit if ratio is None else "x"),
             "yes" if row.met else "NO",
             row.note,
         )
@@ -115,4 +121,4 @@ def print_rows(rows: Sequence[Row], facts: dict[str, str], console: Console) -> 
 
 
 def _measure(value: float, row: Row) -> str:
-    return f"{value:.2f} {row.unit}" if row.unit == "s" else f"{value:.0f} {row.unit}"
+    return f"{value:.2f} {row.unit}" if row.unit in ("s", "ms") else f"{value:.0f} {row.unit}"

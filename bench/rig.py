@@ -24,7 +24,7 @@ from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
 
-__all__ = ["ICEBERG", "Pipeline", "Rig"]
+__all__ = ["DUCKLAKE", "ICEBERG", "Pipeline", "Rig"]
 
 MASTER = "local[2]"
 PATIENCE = 600.0

@@ -12,6 +12,7 @@ from bench import rivals, steps
 from bench.iceberg import ICEBERG
 from bench.report import Row
 from bench.rig import Pipeline, Rig
+from bench.routes import ROUTES
 from bench.scale import FULL, QUICK, Scale
 from bench.work import Database
 from headwater import flow
@@ -198,5 +199,6 @@ _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("big-table",): _big_table,
     ("memory",): _big_transaction,
     **ICEBERG,
+    **ROUTES,
 }
 NAMES = tuple(name for names in _SCENARIOS for name in names)

@@ -44,8 +44,8 @@ class _Plan:
         plan, changed = self.plan.evolved(relation, kinds)
         return _Plan(self.outer, plan), changed
 
-    def begin(self, *arguments: Any) -> Any:
-        return _Attempt(self.outer, self.plan.begin(*arguments))
+    def begin(self, *arguments: Any, **named: Any) -> Any:
+        return _Attempt(self.outer, self.plan.begin(*arguments, **named))
 
 
 @dataclass(frozen=True)

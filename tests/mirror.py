@@ -54,7 +54,7 @@ log: ./log
 lakes:
   main: {lake}
 groups:
-  g: {{lake: main, flush: {{interval: 100ms}}, tables: [{tables}]}}
+  g: {{lake: main, flush: {{interval: 100ms, inline: {inline}}}, tables: [{tables}]}}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "{jvm}"}}}}
 """
 # The optimising compiler and a collector with threads of its own would take more time than they save in any test run.
@@ -78,6 +78,7 @@ class Mirror:
         self.url, self.spark, self.folder = url, spark, folder
         self.catalog, self.data = catalog, data
         self.source = psycopg.connect(url, autocommit=True)
+        self.inline = "off"  # what the config says about small deliveries
         self.triggers = True  # event triggers report schema changes; False: as for a role that may not install them
         self._stop = threading.Event()
         self._capture: threading.Thread | None = None
@@ -94,7 +95,7 @@ class Mirror:
 
     def configure(self, *tables: str | dict[str, Any]) -> Config:
         entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
-        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM)
+        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM, inline=self.inline)
         self.file.write_text(text)
         return Config.load(self.file, {})
 
@@ -424,7 +425,7 @@ def open_ducklake(config: Config) -> Lake:
     return open_lake(lake.catalog, lake.data_path)
 
 
-def standings_of(m: flow.Mirroring) -> Mapping[int, DuckLakeStanding]:
+def standings_of(m: flow.Mirroring) -> Mapping[int, DuckLakeStanding[Lsn]]:
     """What the lake has, with DuckLake's own tables."""
     assert isinstance(m.sink, DuckLakeSink)
     return m.sink.standings()

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
+from headwater.lake.stream import WAL
 from headwater.sink.ducklake.address import DuckLakeAddress
 from headwater.sink.iceberg.address import IcebergAddress
 
@@ -33,6 +34,8 @@ def test_a_ratio_is_of_medians_and_is_held_against_the_aim() -> None:
 def test_without_a_rival_the_aim_is_a_limit() -> None:
     assert Row("small", "a small delivery", (1.4,), 1.5).met
     assert not Row("small", "a small delivery", (1.6,), 1.5).met
+    assert Row("routes", "many destinations", (151.0,), 150, at_least=True).met
+    assert not Row("routes", "many destinations", (149.0,), 150, at_least=True).met
 
 
 def test_the_table_tells_both_measures_the_ratio_the_aim_and_whether_it_was_met() -> None:
@@ -79,7 +82,7 @@ def test_a_lake_with_one_other_value_is_not_the_same_as_its_source(database: str
 
 def test_commits_to_a_lake_are_timed_one_by_one(tmp_path: Path) -> None:
     address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(tmp_path)})
-    with closing(address.open("bench")) as sink:
+    with closing(address.open("bench", WAL)) as sink:
         seconds = commit_times(sink, 3)
         assert len(seconds) == 3
         assert min(seconds) > 0
@@ -88,7 +91,16 @@ def test_commits_to_a_lake_are_timed_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("wanted", [["capture"], ["iceberg-catch-up", "iceberg-small"], ["iceberg-upsert"]])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ["capture"],
+        ["iceberg-catch-up", "iceberg-small"],
+        ["iceberg-upsert"],
+        ["routes-sqlite", "routes-sqlite-flat"],
+        ["routes-postgres", "routes-postgres-flat"],
+    ],
+)
 def test_a_quick_bench_prints_every_row_it_was_asked_for(tmp_path: Path, wanted: list[str]) -> None:
     # The others make larger tables, or start more Sparks: too slow for here.
     only = [word for name in wanted for word in ("--only", name)]

@@ -20,7 +20,7 @@ from tools.screenshots import drawn, screens
 from headwater import errors
 from headwater.change import Column
 from headwater.commands.cli import cli
-from headwater.config import Config, Iceberg
+from headwater.config import Config, FromTable, FromTemplate, Iceberg
 from headwater.ducklake.evolution import promotable
 from headwater.ducklake.types import ducklake_type
 from headwater.failpoints import FAILPOINTS
@@ -30,7 +30,17 @@ from headwater.sink.addresses import lake_addresses
 from headwater.sink.iceberg.columns import promotable as promotable_in_iceberg
 from headwater.sink.iceberg.standing import COMMIT_LSN, COMMIT_TS, POSITION, SINCE
 from headwater.state.rows import TableState
-from headwater.status import GroupStatus, PartStatus, Status, TableMoment, TableStatus
+from headwater.status import (
+    DestinationStatus,
+    GroupStatus,
+    InstanceStatus,
+    PartStatus,
+    RouteStatus,
+    Status,
+    TableMoment,
+    TableStatus,
+)
+from headwater.status.routes import DestinationHealth
 from headwater.supervise import crash
 from headwater.values.types import LakeType, lake_type
 
@@ -67,9 +77,9 @@ def test_every_option_of_a_command_is_explained_to_operators(name: str) -> None:
 def test_every_key_of_the_config_is_explained() -> None:
     schema = Config.model_json_schema(by_alias=True)
     keys = set(schema["properties"])
-    for name in ("DuckLake", "Group", "Flush", "Maintenance", "Spark"):
-        keys |= set(schema["$defs"][name]["properties"])
-    keys |= set(schema["$defs"]["Table"]["anyOf"][1]["properties"])
+    kinds = {name: kind for name, kind in schema["$defs"].items() if name not in ("Iceberg", "Server")}
+    for kind in kinds.values():
+        keys |= set((kind["anyOf"][1] if "anyOf" in kind else kind)["properties"])
     missing = [key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", DOCS["configuration.md"])]
     assert missing == []
 
@@ -77,6 +87,11 @@ def test_every_key_of_the_config_is_explained() -> None:
 @pytest.mark.parametrize("state", TableState.__args__)  # type: ignore[attr-defined]
 def test_table_state_is_explained_to_operators(state: str) -> None:
     assert f"| `{state}` |" in DOCS["operations.md"]
+
+
+@pytest.mark.parametrize("status", DestinationHealth.__args__)  # type: ignore[attr-defined]
+def test_status_of_a_destination_is_explained_to_operators(status: str) -> None:
+    assert f"| `{status}` |" in DOCS["operations.md"]
 
 
 @pytest.mark.parametrize("code", sorted({crash.BUG, *(getattr(errors, name)("").exit_code for name in errors.__all__)}))
@@ -133,12 +148,58 @@ PROOFS = {  # a failure in an Iceberg lake, by the words that its row begins wit
 }
 
 
-def test_every_failure_of_an_iceberg_lake_that_is_documented_has_its_test() -> None:
+DUCKLAKE_PROOFS = {  # the same for DuckLake
+    "maintenance meets": (
+        "sink/test_ducklake_maintenance.py",
+        "test_a_delivery_while_files_are_merged_keeps_its_changes_and_its_position",
+    ),
+    "maintenance is killed": (
+        "sink/test_ducklake_maintenance.py",
+        "test_maintenance_that_was_killed_leaves_a_right_table_and_nothing_that_stays",
+    ),
+    "snapshots would expire": (
+        "supervise/test_maintaining.py",
+        "test_snapshots_from_which_routes_read_on_are_kept",
+    ),
+}
+
+
+ROUTE_PROOFS = {  # the same for routes
+    "a poll is killed": ("route/test_route_crash.py", "test_a_poll_that_is_killed_heals"),
+    "a seed is killed": ("route/test_route_crash.py", "test_a_seed_that_is_killed_heals"),
+    "a destination's lake is unreachable": (
+        "route/test_route_faults.py",
+        "test_a_broken_destination_leaves_the_others_alone_and_comes_back",
+    ),
+    "snapshots of the source expire": (
+        "route/test_turns.py",
+        "test_snapshots_that_expired_before_they_were_read_cause_a_new_seed",
+    ),
+    "a destination's lake is restored": (
+        "route/test_route_crash.py",
+        "test_a_lake_that_was_restored_from_a_backup_is_brought_up_again",
+    ),
+    "another client drops": (
+        "route/test_route_faults.py",
+        "test_a_table_that_another_client_dropped_in_the_destination_is_seeded_again",
+    ),
+    "the source's table is dropped": (
+        "route/test_turns.py",
+        "test_a_source_table_that_was_made_anew_seeds_all_destinations_again",
+    ),
+    "two processes": ("route/test_route_faults.py", "test_a_destination_that_another_process_has_is_left_alone"),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "proofs"), [("Iceberg", PROOFS), ("DuckLake", DUCKLAKE_PROOFS), ("Route", ROUTE_PROOFS)]
+)
+def test_every_failure_that_is_documented_has_its_test(what: str, proofs: dict[str, tuple[str, str]]) -> None:
     header = "| what happens | what Headwater does | what you see |"
-    rows = [what for what, *_ in _table_under("guarantees.md", header) if what.startswith("Iceberg: ")]
-    begins = [f"Iceberg: {each}" for each in PROOFS]
-    assert [[row.startswith(each) for each in begins].count(True) for row in rows] == [1] * len(PROOFS)
-    for file, name in PROOFS.values():
+    rows = [row for row, *_ in _table_under("guarantees.md", header) if row.startswith(f"{what}: ")]
+    begins = [f"{what}: {each}" for each in proofs]
+    assert [[row.startswith(each) for each in begins].count(True) for row in rows] == [1] * len(proofs)
+    for file, name in proofs.values():
         assert f"def {name}(" in (Path(__file__).parent / file).read_text()
 
 
@@ -189,6 +250,14 @@ def test_every_iceberg_catalog_of_the_documentation_is_one_that_the_config_takes
     assert kinds == {"sql", "rest", "glue", "hive"} <= {each.value for each in CatalogType}
 
 
+def test_the_routes_of_the_documentation_are_ones_that_the_config_takes(tmp_path: Path) -> None:
+    (example,) = re.findall(r"## Routes\n.*?```yaml\n(.*?)```", DOCS["configuration.md"], re.DOTALL)
+    file = tmp_path / "headwater.yaml"
+    file.write_text(f"source: postgresql://app@db/shop\nlog: ./log\n{example}")
+    config = Config.load(file, {"LAKE_PASSWORD": "s3cret"})
+    assert {type(route.to) for route in config.routes.values()} == {tuple, FromTable, FromTemplate}
+
+
 @pytest.mark.parametrize("name", [POSITION, SINCE, COMMIT_LSN, COMMIT_TS])
 def test_what_the_summary_of_a_snapshot_says_is_explained(name: str) -> None:
     assert f"`{name}`" in DOCS["operations.md"]
@@ -216,6 +285,9 @@ def test_every_field_of_the_status_is_explained() -> None:
         "field of `capture` and `delivery`": _fields(PartStatus),
         "field of a table": _fields(TableStatus),
         "field of a table at an LSN": _fields(TableMoment),
+        "field of a route": _fields(RouteStatus),
+        "field of an instance": _fields(InstanceStatus),
+        "field of a destination": _fields(DestinationStatus),
     }
     for heading, names in fields.items():
         rows = _table_under("operations.md", f"| {heading} | meaning |")

@@ -1,4 +1,4 @@
-"""The facts that travel through every stage: a position in the WAL, a commit, a version of a source table's columns."""
+"""The facts that travel through every stage: a stream's position, a commit, a version of a source table's columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 __all__ = [
     "BaseType",
@@ -18,6 +18,7 @@ __all__ = [
     "Position",
     "Relation",
     "ReplicaIdentity",
+    "SnapshotId",
     "TableName",
 ]
 
@@ -29,13 +30,19 @@ ReplicaIdentity = Literal["d", "n", "f", "i"]  # replica identity as PostgreSQL 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """How far a stream of changes has come: those before it are included. Positions of one stream have an order.
+    """How far a stream of changes has come. Positions of one stream have an order.
 
-    A merge and a sink know no more about it. Of PostgreSQL's stream it is an LSN; other streams have other positions,
-    and one kind is never compared with another.
+    A merge and a sink know no more about it. Of PostgreSQL's stream it is an LSN, of a DuckLake's a snapshot; each says
+    by itself whether a change exactly there is included. One kind is never compared with another.
     """
 
+    label: ClassVar[str]  # what a lake's commits call it
     value: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` has written; ValueError if it is something else."""
+        return cls(int(text))
 
     def at(self, value: int) -> Self:
         """Another position of the same stream."""
@@ -54,8 +61,10 @@ class Lsn(Position):
     consistent point is the source at exactly that position.
     """
 
+    label: ClassVar[str] = "lsn"
+
     @classmethod
-    def parse(cls, text: str) -> Lsn:
+    def parse(cls, text: str) -> Self:
         match = _LSN.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"not an LSN: {text!r}")
@@ -63,6 +72,13 @@ class Lsn(Position):
 
     def __str__(self) -> str:
         return f"{self.value >> 32:X}/{self.value & 0xFFFFFFFF:X}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId(Position):
+    """A snapshot of a DuckLake: as a position, it means that everything is included which that snapshot shows."""
+
+    label: ClassVar[str] = "snapshot"
 
 
 class TableName(NamedTuple):

@@ -5,6 +5,7 @@ Any other exception that ends a command is a bug: exit 70, see `supervise/crash.
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
 ├── Unreachable          exit 3   a system does not answer: try again later
+├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
 ├── OperatorMustAct      exit 4   trying again does not help
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
 │   └── LogGap                    segments are gone: the tables that need them must be copied again
@@ -30,6 +31,7 @@ __all__ = [
     "HeadwaterError",
     "LogGap",
     "OperatorMustAct",
+    "Outdated",
     "SlotLost",
     "TableError",
     "Unreachable",
@@ -58,6 +60,10 @@ class ConfigError(HeadwaterError):
 
 
 class Unreachable(HeadwaterError):
+    exit_code = 3
+
+
+class Outdated(HeadwaterError):
     exit_code = 3
 
 

@@ -173,11 +173,14 @@ def test_a_look_is_overtaken_by_a_change_that_leaves_the_version_as_it_is(group:
 
 def test_a_version_that_is_noted_late_is_noted_where_no_delivery_has_been(bare: Watched) -> None:
     plain = bare
+    delivered = plain.group.log.end()
     plain.run("ALTER TABLE t ADD COLUMN y int")
-    plain.watch.step()  # seen, and waits for the log
+    plain.watch.step()  # seen, and waits for the log, unless that was very quick
+    waits = plain.shapes("t")[-1][1] == ["id", "x"]
     plain.run("CREATE TABLE elsewhere (id int)")
     plain.group.settle()
-    delivered = plain.group.log.end()  # as a delivery for the sake of other tables may have come
+    if waits:
+        delivered = plain.group.log.end()  # as a delivery for the sake of other tables may have come
     plain.watch.step()
     newest = plain.group.log.newest(plain.oids["t"])
     assert newest is not None

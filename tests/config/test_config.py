@@ -332,12 +332,9 @@ def test_no_password_gets_into_an_error(tmp_path: Path, broken: str) -> None:
     assert "hunter2" not in "\n".join(problems(tmp_path, broken))
 
 
-def test_what_is_not_built_yet_is_refused_and_named(tmp_path: Path) -> None:
-    config = load(tmp_path, WHOLE, {"STATE_URL": "postgresql://x"})
-    reported = [str(each).splitlines()[0] for each in unsupported(config)]
-    assert reported == [
-        "routes.by_company: a route is not available in this version",
-    ]
+def test_a_group_without_tables_is_refused_until_it_can_be_filled(tmp_path: Path) -> None:
+    (problem,) = unsupported(load(tmp_path, SMALL.replace("[public.orders]", "[]")))
+    assert problem.message == "groups.shop.tables: a group without tables is not available in this version"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from lakebench import Bench
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
-from headwater.ducklake.url import parse_lake_url
 from headwater.testing.postgres import EmbeddedPostgres
 
 
@@ -44,12 +43,9 @@ def lake_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def bench(lake_url: str, tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> Iterator[Bench]:
-    # Created with a DuckDB that is there already, which is quicker than open_lake's own; that one has its own tests.
-    alias, url, data_path = f"l{uuid.uuid4().hex[:8]}", parse_lake_url(lake_url), str(tmp_path / "data")
-    (tmp_path / "catalog").mkdir()
-    attach(duck, url, alias, data_path=data_path)
-    duck.execute(f"CALL {alias}.set_option('data_inlining_row_limit', 0)")
-    lake = open_lake(lake_url, data_path)
+    alias = f"l{uuid.uuid4().hex[:8]}"
+    lake = open_lake(lake_url, str(tmp_path / "data"))
+    attach(duck, lake.url, alias)
     yield Bench(lake, duck, alias)
     lake.close()
     if in_transaction(duck):

@@ -13,6 +13,8 @@ import pyarrow as pa
 from headwater.change import Lsn, TableName
 from headwater.ducklake.contents import read_columns
 from headwater.ducklake.deletes import INLINE_LIMIT, delete_rows, deleted_positions, end_file
+from headwater.ducklake.inlined import LIVE, read_inlined
+from headwater.ducklake.inlinedvalues import encoded
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import (
     Advance,
@@ -20,6 +22,8 @@ from headwater.ducklake.model import (
     DataFile,
     Field,
     FileDeletes,
+    InlinedEnds,
+    InlinedRows,
     LakeTable,
     LiveFile,
     PlannedCommit,
@@ -83,21 +87,29 @@ class Bench:
         name: TableName = T,
         columns: Sequence[Field] | None = None,
         inline_limit: int = INLINE_LIMIT,
+        inlined: bool = False,
     ) -> PlannedCommit:
         """A commit for one table, by key, on the newest snapshot; rows as the table's columns are, or are to be.
 
-        An update names the value of the second column, or all values but the key.
+        An update names the value of the second column, or all values but the key. `inlined` rows go into the catalog.
         """
         base, table, update = self.lake.snapshot(), self.table(name), update or {}
         columns = table.columns if columns is None else columns
         deletes, row_ids = self._located(table, base, {*update, *delete}, inline_limit)
+        ends, inlined_ids = self._located_inlined(table, base, {*update, *delete})
+        row_ids |= inlined_ids
         assert set(row_ids) == {*update, *delete}
-        new = self._written(table.path, columns, list(insert))
         rest = {id_: values if isinstance(values, tuple) else (values,) for id_, values in update.items()}
-        changed = self._written(
-            table.path, columns, [(id_, *values, row_ids[id_]) for id_, values in rest.items()], with_row_ids=True
-        )
-        return PlannedCommit(base, "pg", changes=(TableChange(table.id, (*new, *changed), tuple(deletes)),))
+        replacing = [(id_, *values, row_ids[id_]) for id_, values in rest.items()]
+        if inlined:
+            every = [*((*row, None) for row in insert), *replacing]
+            rows = (self._inlined(columns, every),) if every else ()
+            change = TableChange(table.id, (), tuple(deletes), inlined=rows, inlined_ends=ends)
+            return PlannedCommit(base, "pg", changes=(change,))
+        new = self._written(table.path, columns, list(insert))
+        changed = self._written(table.path, columns, replacing, with_row_ids=True)
+        change = TableChange(table.id, (*new, *changed), tuple(deletes), inlined_ends=ends)
+        return PlannedCommit(base, "pg", changes=(change,))
 
     def apply(self, *args: Any, **kwargs: Any) -> int:
         return self.commit(self.plan(*args, **kwargs))
@@ -107,7 +119,9 @@ class Bench:
     ) -> PlannedCommit:
         """A commit that alters a table, and changes rows as `plan` does, under the new columns."""
         planned = self.plan(name=name, columns=columns, **rows)
-        changes = tuple(each for each in planned.changes if each.data_files or each.deletes)
+        changes = tuple(
+            each for each in planned.changes if each.data_files or each.deletes or each.inlined or each.inlined_ends
+        )
         return replace(planned, changes=changes, alterations=(Alteration(self.table(name).id, tuple(columns), rename),))
 
     def alter(self, *args: Any, **kwargs: Any) -> int:
@@ -126,7 +140,10 @@ class Bench:
         base, table = self.lake.snapshot(), self.table(name)
         ended = tuple(end_file(TableFolder(self.files, table.path), live) for live in self.lake.files([table.id], base))
         written = self._written(table.path, table.columns, list(insert))
-        return PlannedCommit(base, "pg", changes=(TableChange(table.id, written, ended, truncate=True),))
+        there = self.lake.inlined_counts([table.id]).get(table.id, [])
+        ends = tuple(InlinedEnds(each.name, each.live) for each in there if each.live)
+        change = TableChange(table.id, written, ended, truncate=True, inlined_ends=ends)
+        return PlannedCommit(base, "pg", changes=(change,))
 
     def live(self, name: TableName = T) -> list[LiveFile]:
         return self.lake.files([self.table(name).id], self.lake.snapshot())
@@ -139,6 +156,30 @@ class Bench:
         names = [*[column.name for column in columns], *([ROW_ID] if with_row_ids else [])]
         data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
         return (write_data_file(TableFolder(self.files, path), data, columns, with_row_ids=with_row_ids),)
+
+    def _inlined(self, columns: Sequence[Field], rows: list[tuple[Any, ...]]) -> InlinedRows:
+        names = [column.name for column in columns]
+        *values, row_ids = map(list, zip(*rows, strict=True))
+        table = pa.table(dict(zip(names, values, strict=True)))
+        found = encoded(table, columns, self.lake.catalog.dialect)
+        assert found is not None
+        return InlinedRows(tuple(columns), found, row_ids)
+
+    def _located_inlined(
+        self, table: LakeTable, base: Snapshot, keys: set[int]
+    ) -> tuple[tuple[InlinedEnds, ...], dict[int, int]]:
+        ends: list[InlinedEnds] = []
+        row_ids: dict[int, int] = {}
+        for each in self.lake.inlined_counts([table.id]).get(table.id, []):
+            with self.lake.reading() as tx:
+                there = self.lake.inlined_table(table.id, each)
+                found = read_inlined(tx, there, table.columns[:1], LIVE, base.id, base.id).to_pylist()
+            here = {row[table.columns[0].name]: row["row_id"] for row in found}
+            hits = {key: row_id for key, row_id in here.items() if key in keys}
+            row_ids |= hits
+            if hits:
+                ends.append(InlinedEnds(each.name, len(hits), tuple(hits.values())))
+        return tuple(ends), row_ids
 
     def _located(
         self, table: LakeTable, base: Snapshot, keys: set[int], inline_limit: int

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +13,8 @@ from lakebench import COLUMNS, Bench, T
 from pyarrow import fs
 
 from headwater.change import TableName
+from headwater.ducklake.attempts import land
+from headwater.ducklake.catalog import open_catalog
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import DataFile, NewTable, PlannedCommit, TableChange, numbered
 from headwater.ducklake.writing import TableFolder, write_data_file
@@ -72,6 +77,47 @@ def test_a_file_that_a_worker_wrote_after_its_job_had_failed_is_found_at_the_nex
     write(bench.lake, attempt)
     assert bench.lake.collect("pg") == 0  # two looks are enough
     assert len(files(bench.lake)) == 1
+
+
+def test_an_attempt_that_is_noted_elsewhere_stays_closed_but_is_looked_for_twice(bench: Bench) -> None:
+    attempt, lake = uuid.uuid4().hex, bench.lake
+    new, file = write(lake, attempt)
+    planned = PlannedCommit(
+        lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T, (file,)),), attempt=attempt, noted=False
+    )
+    assert lake.collect("pg") == 0
+    assert lake.collect("pg", [attempt]) == 1
+    write(lake, attempt)
+    assert lake.collect("pg") == 1
+    write(lake, attempt)
+    assert lake.collect("pg") == 0
+    with pytest.raises(CommitConflict, match="has closed attempt"):
+        lake.commit(planned)
+    assert lake.collect("another source", [attempt]) == 1
+
+
+def test_an_attempt_that_is_noted_elsewhere_leaves_no_row_when_it_lands(bench: Bench) -> None:
+    attempt, lake = uuid.uuid4().hex, bench.lake
+    new, file = write(lake, attempt)
+    change = TableChange(T, data_files=(file,))
+    planned = PlannedCommit(lake.snapshot(), "pg", new_tables=(new,), changes=(change,), attempt=attempt, noted=False)
+    lake.commit(planned)
+    assert lake.collect("pg") == 0
+    assert lake.collect("pg", [attempt]) == 0
+    assert bench.rows() == [(1, "a"), (2, "b")]
+
+
+def test_whoever_closes_an_attempt_that_is_just_landing_waits_for_its_commit(bench: Bench) -> None:
+    attempt, lake = uuid.uuid4().hex, bench.lake
+    with closing(open_catalog(lake.url)) as catalog, ThreadPoolExecutor(1) as another:
+        with catalog.transaction(write=True) as tx:
+            land(tx, attempt, noted=False)
+            collected = another.submit(lake.collect, "pg", [attempt])
+            with pytest.raises(TimeoutError):
+                collected.result(timeout=0.5)
+        assert collected.result() == 0
+        with pytest.raises(CommitConflict), catalog.transaction(write=True) as tx:
+            land(tx, attempt, noted=False)
 
 
 def test_a_delete_file_that_was_written_again_is_left_to_the_cleanup(bench: Bench) -> None:

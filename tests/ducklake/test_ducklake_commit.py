@@ -155,16 +155,16 @@ def test_positions_come_true_with_the_commit_and_only_once(bench: Bench) -> None
     create = PlannedCommit(bench.lake.snapshot(), "pg", new_tables=(new,), changes=(TableChange(T),))
     create = at(create, 16384, None, 100, T)
     bench.commit(create)
-    (position,) = bench.lake.positions("pg").values()
-    assert (position.lsn, position.table_id) == (Lsn(100), bench.table().id)
+    (position,) = bench.lake.positions("pg", Lsn).values()
+    assert (position.position, position.table_id) == (Lsn(100), bench.table().id)
 
     step = at(bench.plan(insert=[(1, "a")]), 16384, 100, 200, bench.table().id)
     bench.commit(step)
     with pytest.raises(AlreadyDelivered):
         bench.commit(step)
     assert bench.rows() == [(1, "a")]
-    assert bench.lake.positions("pg")[16384].lsn == Lsn(200)
-    assert bench.lake.positions("another source") == {}
+    assert bench.lake.positions("pg", Lsn)[16384].position == Lsn(200)
+    assert bench.lake.positions("another source", Lsn) == {}
 
 
 def test_positions_alone_make_no_snapshot(bench: Bench) -> None:
@@ -178,7 +178,7 @@ def test_positions_alone_make_no_snapshot(bench: Bench) -> None:
         bench.commit(at(nothing, 1, None, 30, bench.table().id))
     with pytest.raises(OperatorMustAct, match="would go back"):  # what came after it would come twice
         bench.commit(at(nothing, 1, 20, 10, bench.table().id))
-    assert bench.lake.positions("pg")[1].lsn == Lsn(20)
+    assert bench.lake.positions("pg", Lsn)[1].position == Lsn(20)
 
 
 def test_a_failure_inside_the_transaction_leaves_nothing(bench: Bench) -> None:

@@ -302,40 +302,6 @@ def test_an_insert_of_others_that_we_overtake_goes_through(bench: Bench) -> None
     assert len({row_id for (row_id,) in bench.sql("SELECT rowid FROM {l}.public.t")}) == 3
 
 
-def test_rows_that_others_put_into_the_catalog_are_found_and_can_be_moved_to_files(bench: Bench) -> None:
-    bench.sql("CREATE SCHEMA {l}.public")
-    bench.sql("CALL {l}.set_option('data_inlining_row_limit', 10)")
-    bench.sql("CREATE TABLE {l}.public.t(id BIGINT, s VARCHAR)")
-    bench.sql("INSERT INTO {l}.public.t VALUES (1, 'inlined'), (2, 'too')")
-    table = bench.table()
-    assert bench.lake.inlined_rows([table.id]) == {table.id}
-    assert bench.live() == []
-    bench.lake.flush_inlined(table)
-    assert bench.lake.inlined_rows([table.id]) == set()
-    bench.apply(update={1: "ours"}, delete=[2])
-    assert bench.rows() == [(1, "ours")]
-
-
-@pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
-def test_a_flush_that_another_commit_overtakes_lands_nothing(bench: Bench) -> None:
-    """The extension would try again, but then keeps deletes in the catalog that it also writes to a delete file."""
-    bench.sql("CREATE SCHEMA {l}.public")
-    bench.sql("CALL {l}.set_option('data_inlining_row_limit', 10)")
-    bench.sql("CREATE TABLE {l}.public.t(id BIGINT, s VARCHAR)")
-    bench.sql("INSERT INTO {l}.public.t SELECT i, 'in a file' FROM range(100) r(i)")
-    bench.sql("DELETE FROM {l}.public.t WHERE id < 5")
-    bench.sql("INSERT INTO {l}.public.t VALUES (100, 'inlined')")
-    table = bench.table()
-    with pytest.raises(CommitConflict, match="during a flush"), overtaking(bench):
-        bench.lake.flush_inlined(table)
-    assert len(bench.rows()) == 96
-    assert bench.lake.inlined_rows([table.id]) == {table.id}
-    bench.lake.flush_inlined(table)
-    assert bench.lake.inlined_rows([table.id]) == set()
-    assert len(bench.rows()) == 96
-    assert [each.deleted_count for each in bench.live()] == [5, 0]
-
-
 @pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
 def test_deletes_that_the_flush_of_another_client_doubled_are_counted_once(bench: Bench) -> None:
     bench.create([(i, "a") for i in range(100)])
@@ -383,7 +349,7 @@ def test_our_tables_tell_clients_not_to_put_rows_into_the_catalog(bench: Bench) 
         attach(newcomer, bench.lake.url, "l")
         newcomer.execute("INSERT INTO l.public.t VALUES (2, 'b')")
         newcomer.execute("DELETE FROM l.public.t WHERE id = 1")
-    assert bench.lake.inlined_rows([bench.table().id]) == set()
+    assert bench.lake.inlined_counts([bench.table().id]) == {}
     assert bench.rows() == [(2, "b")]
 
 

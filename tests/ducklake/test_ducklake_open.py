@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -16,11 +17,12 @@ from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn
 from headwater.ducklake.extension import connect
+from headwater.ducklake.finding import known_lake
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit, TableChange
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
-from headwater.errors import CommitUnknown, ConfigError, OperatorMustAct, Unreachable
+from headwater.errors import CommitUnknown, ConfigError, HeadwaterError, OperatorMustAct, Unreachable
 
 
 def metadata(url: str, statement: str) -> list[tuple[object, ...]]:
@@ -43,9 +45,24 @@ def test_a_lake_is_created_when_missing_and_found_again(lake_url: str, tmp_path:
     assert lake.snapshot().id == 0
     lake.close()
     again = open_lake(lake_url, data_path + "//")
-    assert (again.snapshot().id, again.positions("pg"), again.tables()) == (0, {}, {})
+    assert (again.snapshot().id, again.positions("pg", Lsn), again.tables()) == (0, {}, {})
     again.close()
     assert metadata(lake_url, "SELECT value FROM ducklake_metadata WHERE key = 'data_inlining_row_limit'") == [("0",)]
+
+
+def test_what_is_asked_at_once_is_of_one_moment(lake_url: str, tmp_path: Path) -> None:
+    data_path = str(tmp_path / "data")
+    with closing(open_lake(lake_url, data_path)) as lake, closing(open_lake(lake_url, data_path)) as other:
+        with lake.at_once():
+            before = lake.snapshot()
+            new = other.commit(PlannedCommit(before, "pg", new_tables=(other.new_table(T, COLUMNS),)))
+            with lake.at_once():
+                assert lake.tables() == {}
+            assert lake.snapshot() == before
+            with pytest.raises(AssertionError, match="nothing is changed"):
+                lake.begin("pg")
+        assert (lake.snapshot().id, list(lake.tables())) == (new, [T])
+        lake.begin("pg")
 
 
 def test_processes_that_create_the_same_lake_at_once_all_end_well(lake_url: str, tmp_path: Path) -> None:
@@ -109,6 +126,23 @@ def test_a_folder_or_database_that_is_no_longer_a_lake_is_refused(bench: Bench, 
     metadata(lake_url, "DROP TABLE ducklake_snapshot")
     with pytest.raises(OperatorMustAct, match="no longer the lake that was opened"):
         bench.lake.snapshot()
+
+
+def test_a_known_lake_is_used_without_being_looked_at_first(bench: Bench, lake_url: str) -> None:
+    bench.create([(1, "a")])
+    known = Bench(known_lake(lake_url, bench.lake.data_path + "/"), bench.duck, bench.alias)
+    known.apply(insert=[(2, "b")])
+    assert bench.rows() == [(1, "a"), (2, "b")]
+    known.lake.close()
+    known_lake("postgresql://me@127.0.0.1:1/nowhere", "s3://nowhere/").close()
+
+
+def test_a_known_lake_that_is_gone_is_missed_at_its_first_use(lake_url: str, tmp_path: Path) -> None:
+    lake = known_lake(lake_url, str(tmp_path / "data"))
+    with pytest.raises(HeadwaterError, match=r"no longer the lake that was opened|unable to open") as caught:
+        lake.snapshot()
+    assert caught.value.hint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sqlite_catalog_that_is_away_for_a_while_is_unreachable_and_then_goes_on(tmp_path: Path) -> None:
@@ -186,9 +220,9 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(postgres_lak
         with pytest.raises(CommitUnknown):
             postgres_lake.commit(at(commit, 1, None, 5, T))
         admin.execute("DROP TRIGGER die ON headwater_position")
-    assert postgres_lake.positions("pg") == {}
+    assert postgres_lake.positions("pg", Lsn) == {}
     postgres_lake.commit(at(commit, 1, None, 5, T))
-    assert postgres_lake.positions("pg")[1].lsn == Lsn(5)
+    assert postgres_lake.positions("pg", Lsn)[1].position == Lsn(5)
     postgres_lake.close()
 
 

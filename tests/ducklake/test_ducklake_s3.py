@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
-from lakebench import Bench
+from lakebench import Bench, T
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from headwater.change import Lsn
 from headwater.ducklake.extension import attach
 from headwater.ducklake.model import Field
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.writing import TableFolder, write_data_file
 from headwater.errors import ConfigError, Unreachable
 from headwater.files import S3, filesystem
+from headwater.lake.maintenance import MaintenancePolicy
+from headwater.sink.ducklake.maintaining import DuckLakeMaintenance
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +83,24 @@ def test_a_bucket_that_is_missing_is_named(s3: S3, tmp_path: Path) -> None:
 def test_an_object_store_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="s3://lakes/x"):
         open_lake(f"sqlite:///{tmp_path}/l.sqlite", "s3://lakes/x", s3=S3("k", "s", endpoint="http://127.0.0.1:1"))
+
+
+def test_files_in_s3_are_merged_and_deleted_too(s3: S3, duck: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    lake = open_lake(f"sqlite:///{tmp_path}/lake.sqlite", "s3://lakes/merged", s3=s3)
+    attach(duck, lake.url, "merged", s3=s3, read_only=True)
+    bench = Bench(lake, duck, "merged")
+    bench.create([(i, "a") for i in range(10)])
+    for turn in range(6):
+        bench.apply(insert=[(10 + turn, "b")], update={turn: "u"}, inline_limit=0)
+    before, maintenance = {at: bench.rows(at=at) for at in range(1, 8)}, DuckLakeMaintenance(lake, "pg", Lsn)
+    merging = maintenance.merging(T, MaintenancePolicy())
+    assert merging is not None
+    assert merging.commit([merging.writer.write(each) for each in merging.bins]).merged_files == 13
+    assert {at: bench.rows(at=at) for at in range(1, 8)} == before
+    with lake.catalog.transaction(write=True) as tx:
+        tx.execute("UPDATE ducklake_files_scheduled_for_deletion SET schedule_start = '2020-01-01 00:00:00+00'")
+    assert maintenance.remove_orphans(T, timedelta(0)).expired_files > 13
+    found = lake.filesystem.get_file_info(fs.FileSelector("lakes/merged", recursive=True))
+    assert sum(each.type == fs.FileType.File for each in found) == 3
+    assert bench.rows() == before[7]
+    duck.execute("DETACH merged")

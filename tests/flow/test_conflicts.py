@@ -17,6 +17,7 @@ from tests.mirror import Mirror, open_ducklake, standings_of
 
 from headwater import flow
 from headwater.errors import AlreadyDelivered, CommitConflict
+from headwater.lake.stream import WAL
 from headwater.sink.addresses import group_lake
 from headwater.supervise.lakes import source_name
 
@@ -26,7 +27,7 @@ def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
     """The mirror with a sink of its own, to which this happens before every commit."""
     group = mirror.m.state.group("g")
     assert group is not None
-    with closing(group_lake(mirror.config, {}, "g").open(source_name(group.source_id, "g"))) as opened:
+    with closing(group_lake(mirror.config, {}, "g").open(source_name(group.source_id, "g"), WAL)) as opened:
         sink: Any = Interrupted(opened, act)
         yield replace(mirror.m, sink=sink)
 
@@ -207,7 +208,7 @@ def test_what_users_do_to_our_table_is_drift_that_verify_tells_and_delivery_surv
 
 
 @pytest.mark.ducklake_only
-def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: Mirror) -> None:
+def test_rows_that_others_put_into_the_catalog_are_replaced_where_they_are(orders: Mirror) -> None:
     orders.ask("CALL lake.set_option('data_inlining_row_limit', 10, schema => 'public', table_name => 'orders')")
     with orders.attached() as newcomer:
         newcomer.execute("INSERT INTO lake.public.orders VALUES (200, 'inlined by a user')")
@@ -215,10 +216,11 @@ def test_rows_that_others_put_into_the_catalog_are_moved_to_files_first(orders: 
     standings = standings_of(orders.m)
     table = next(each.table for each in standings.values() if each.table.name == "orders")
     with closing(open_ducklake(orders.config)) as lake:
-        assert lake.inlined_rows([table.id]) == {table.id}
+        (theirs,) = lake.inlined_counts([table.id])[table.id]
+        assert (theirs.rows, theirs.live) == (2, 2)
         orders.execute("UPDATE orders SET item = 'ours' WHERE id IN (1, 2)")
         orders.sync()
-        assert lake.inlined_rows([table.id]) == set()
+        assert lake.inlined_counts([table.id])[table.id][0].live == 1, "one was replaced, the other is left alone"
     assert orders.ask("SELECT id, item FROM lake.public.orders WHERE id IN (1, 2, 200) ORDER BY id") == [
         (1, "ours"),
         (2, "ours"),

@@ -36,7 +36,7 @@ def test_generated_columns_are_mirrored_or_listed_as_not_mirrored(
         assert mirror.ask("SELECT * FROM lake.public.t ORDER BY id") == mirror.rows_of(
             f"SELECT {sent} FROM t ORDER BY id"
         )
-        with open_status(mirror.config) as ask:
+        with open_status(mirror.config, {}) as ask:
             listed = {each.table: each.not_mirrored for each in ask().groups[0].tables}
         unsent = ("v",) if version >= 18 else ("s",)
         assert listed == {"public.t": unsent} | {each["table"]: () for each in leave_out}

@@ -159,7 +159,7 @@ def known_files(mirror: Mirror) -> set[Path]:
 
 
 def test_a_worker_that_was_killed_leaves_files_that_the_next_maintenance_collects(orders: IcebergMirror) -> None:
-    merging = maintenance(orders).merging(ORDERS)
+    merging = maintenance(orders).merging(ORDERS, MaintenancePolicy())
     assert merging is not None
     merging.writer.write(merging.bins[0])
     assert maintenance(orders).collect() == 1
@@ -192,12 +192,26 @@ def test_a_table_that_is_not_mirrored_is_a_usage_error(orders: IcebergMirror) ->
 
 
 @pytest.mark.ducklake_only
-def test_a_ducklake_says_that_it_is_not_maintained_yet(mirror: Mirror) -> None:
-    mirror.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+def test_a_ducklake_is_maintained_on_spark_and_deliveries_go_on(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 100) i",
+    )
     mirror.start()
-    code, said = command(mirror)
+    for turn in range(6):
+        mirror.execute(f"UPDATE orders SET item = 'changed' WHERE id % 20 = {turn}")
+        mirror.sync()
+    code, said = command(mirror, "--dry-run")
     assert code == 0
-    assert "public.orders: maintenance of DuckLake lakes comes with a later version" in said
+    assert "public.orders: would merge 7 files" in said
+    assert "main.headwater_quarantine: nothing to do" in said
+    done = maintained(mirror)
+    assert (done.merged_files, done.expired_snapshots) == (7, 8)
+    mirror.assert_equal("orders")
+    mirror.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0", "DELETE FROM orders WHERE id % 7 = 0")
+    mirror.sync()
+    mirror.assert_equal("orders")
+    assert [each.verdict for each in mirror.verify()] == ["equal"]
 
 
 def test_a_run_maintains_a_table_at_a_time_when_the_config_asks_for_it(orders: IcebergMirror) -> None:

@@ -275,5 +275,5 @@ def test_a_command_that_no_event_trigger_has_seen_has_its_table_copied_again(mir
 
 def reported_by(mirror: Mirror) -> str | None:
     """How schema changes reach the log, as `status` says."""
-    with open_status(mirror.config) as ask:
+    with open_status(mirror.config, {}) as ask:
         return ask().groups[0].schema_changes

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.merge.fold import UNCHANGED, Event, Folded, Key, Row, apply, fold
-from headwater.merge.keys import key_bucket
 from headwater.merge.net import (
     CHANGE,
     DELETE,
@@ -25,6 +24,7 @@ from headwater.merge.net import (
     split_tables,
 )  # fmt: skip
 from headwater.merge.rows import typed_rows
+from headwater.values.keys import key_bucket
 from tests.merge.messages import INT4, TEXT, TOAST, column, mirror, number, relation, update
 
 TABLES = (11, 22, 33)

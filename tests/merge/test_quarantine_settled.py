@@ -14,19 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.change import Lsn, Relation
-from headwater.ducklake.model import Field, LiveFile, numbered
+from headwater.ducklake.model import DataFile, Field, LiveFile, numbered
 from headwater.ducklake.types import ducklake_type
 from headwater.lake.quarantine import FIELDS, KNOWN_BY, SCHEMA, Origin, quarantined
 from headwater.lake.target import SETTLED
 from headwater.merge.batch import Batch
-from headwater.merge.keys import row_keys
 from headwater.merge.net import UPSERT
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.merge.staged import StagedChanges
+from headwater.sink.ducklake.places import FilePlace
 from headwater.sink.ducklake.reports import TakenOut, Wrote, read_report
-from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, Landing
+from headwater.sink.ducklake.target import DuckLakeTarget, Landing
 from headwater.values.decode import Bad
+from headwater.values.keys import row_keys
 from tests.merge.messages import INT4, NUMERIC, OID, TEXT, TOAST, column, mirror, number, relation, update
 
 SHAPE = relation(column("id", INT4, 1), column("price", NUMERIC, 3))
@@ -46,7 +47,7 @@ class Quarantine:
         self.path = f"{folder}/q/"
         self.target = DuckLakeTarget({}, Landing(self.path, self.fields, key), snapshot=5, source="1/db/g")
         self.room = Scratch(str(folder))
-        self.places: list[DuckLakePlace] = []
+        self.places: list[FilePlace] = []
 
     def hold(self, *entries: tuple[Any, ...], gone: tuple[int, ...] = (), source: str = "1/db/g") -> None:
         """A file of entries (oid, row_key, column[, resolved_lsn]); some of them deleted since."""
@@ -58,10 +59,11 @@ class Quarantine:
         (report,) = self.target.write(SETTLED, [(pa.Table.from_pylist(rows, schema=SCHEMA), None)])
         wrote = read_report(report)
         assert isinstance(wrote, Wrote)
+        assert isinstance(wrote.rows, DataFile)
         dead = pa.array(gone, pa.int64()).to_numpy()
-        live = LiveFile(len(self.places), 0, self.path + wrote.file.path, len(rows), 100, inlined_positions=dead)
+        live = LiveFile(len(self.places), 0, self.path + wrote.rows.path, len(rows), 100, inlined_positions=dead)
         live = replace(live, inlined_snapshots=dead)
-        self.places.append(DuckLakePlace(None, live))
+        self.places.append(FilePlace(None, live))
 
     def settle(
         self, touched: list[bytes], *upserts: dict[str, Any], shape: Relation = SHAPE, truncated: bool = False
@@ -79,9 +81,10 @@ class Quarantine:
         written = 0
         for report in reports:
             if isinstance(report, Wrote):
-                assert report.file.has_row_ids
-                written += report.file.rows
-                rows = pq.read_table(self.path + report.file.path).to_pylist()
+                assert isinstance(report.rows, DataFile)
+                assert report.rows.has_row_ids
+                written += report.rows.rows
+                rows = pq.read_table(self.path + report.rows.path).to_pylist()
                 for row in rows:
                     at = row["_ducklake_internal_row_id"]
                     yield row["value"], (at, row["key"], row["row_key"], row["resolved_lsn"])

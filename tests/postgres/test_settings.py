@@ -83,7 +83,7 @@ def test_a_copy_is_read_with_our_settings(hostile: str) -> None:
 
 def test_a_catalog_of_a_lake_is_written_with_our_settings(hostile: str) -> None:
     url = parse_lake_url(f"{hostile}&schema=public")
-    expected = known(hostile) | {"search_path": '"public"', "lock_timeout": "10s"}
+    expected = known(hostile) | {"search_path": "public", "lock_timeout": "10s"}
     with closing(open_catalog(url)) as catalog, catalog.transaction(write=True) as tx:
         found = {name: tx.rows("SELECT current_setting(%s)", name)[0][0] for name in expected}
     assert found == expected

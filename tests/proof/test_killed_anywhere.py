@@ -19,7 +19,8 @@ from tests.proof.processes import headwater
 CAPTURE = [name for name in FAILPOINTS if name.startswith("capture.")]
 WORKERS = ["copy.read", "deliver.located", "deliver.decoded"]  # in tests/flow/test_isolate.py
 MAINTENANCE = [name for name in FAILPOINTS if name.startswith("maintain.")]  # in tests/flow/test_maintain.py
-DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE)]
+ROUTES = [name for name in FAILPOINTS if name.startswith(("seed.", "route."))]  # in tests/route/test_route_crash.py
+DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE, *ROUTES)]
 ICEBERG = [name for name in DELIVERY if name.startswith("iceberg.")]  # these have a test of their own
 LAKE = [name for name in DELIVERY if name not in ICEBERG]
 BRIEF = ("copy.committed", "deliver.before-commit", "deliver.committed")  # the others: `make prove`

@@ -89,7 +89,7 @@ class World:
         return run
 
     def status(self) -> Status:
-        with open_status(self.config) as ask:
+        with open_status(self.config, {}) as ask:
             return ask()
 
     def now(self) -> Lsn:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.change import BaseType, Column, Lsn, Relation, TableName
+from headwater.change import BaseType, Column, Position, Relation, TableName
 from headwater.lake.quarantine import SCHEMA
-from headwater.lake.sink import Delivery, Kinds, Landed, MirrorSpec, Plan, Sink, Standing
+from headwater.lake.sink import Delivery, Inline, Kinds, Landed, MirrorSpec, Plan, Sink, Standing, Volume
+from headwater.lake.stream import WAL, Stream
 from headwater.lake.target import Destination, Place, Sought, misfits_of, rows_of
 from headwater.values.types import lake_type
 
@@ -48,25 +49,31 @@ def misfits(source: str, oid: int, *values: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Bench:
-    """A lake; `sinks` opens a sink of it for a source, `read` gives a table's rows as an outsider reads them.
+    """A lake; `sinks` opens a sink of it for a source and its stream, `read` gives a table's rows to an outsider.
 
     Some lakes know each row by an id, and show the default of a new column in older rows; others do not.
     """
 
-    sinks: Callable[[str], Sink[Any, Lsn]]
+    sinks: Callable[[str, Stream[Any]], Sink[Any, Any]]
     read: Callable[[TableName], list[dict[str, Any]]]
     source: str = "1/db/g"
+    stream: Stream[Any] = WAL
     row_lineage: bool = True
     defaults: bool = True
+    inlined: bool = False  # rows go into the catalog, where they can
 
     @property
-    def sink(self) -> Sink[Any, Lsn]:
-        return self.sinks(self.source)
+    def sink(self) -> Sink[Any, Any]:
+        return self.sinks(self.source, self.stream)
+
+    def at(self, value: int) -> Any:
+        """A position of the stream."""
+        return self.stream.position(value)
 
     def rows(self, name: TableName = T) -> list[Row]:
         return sorted((tuple(row.values()) for row in self.read(name)), key=repr)
 
-    def standing(self, oid: int = OID) -> Standing[Lsn]:
+    def standing(self, oid: int = OID) -> Standing[Any]:
         return self.sink.standings()[oid]
 
     def copy(self, rows: Iterable[Row] = (), at: int = 100, of: Relation | None = None, **options: Any) -> Landed:
@@ -75,25 +82,30 @@ class Bench:
         sink = self.sink
         attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), of.table, **options))], {})
         reports = {rows_of(of.oid): written(attempt.target, rows_of(of.oid), [(typed(of, rows), None)])}
-        return attempt.commit([of.oid], reports, Lsn(at))
+        return attempt.commit([of.oid], reports, self.at(at))
 
-    def deliver(self, upto: int, *, of: Relation | None = None, plan: Plan[Lsn] | None = None, **change: Any) -> Landed:
+    def deliver(self, upto: int, *, of: Relation | None = None, plan: Plan[Any] | None = None, **change: Any) -> Landed:
         return self.attempt(of=of, plan=plan, **change).commit(upto)
 
     def attempt(
         self,
         *,
         of: Relation | None = None,
-        plan: Plan[Lsn] | None = None,
+        plan: Plan[Any] | None = None,
         insert: Iterable[Row] = (),
         update: Iterable[Row] = (),
         delete: Iterable[int] = (),
         truncate: bool = False,
+        noted: str | None = None,
     ) -> Attempt:
-        """What a merge does, up to the commit: rows are found by their keys, deleted, and written again."""
+        """What a merge does, up to the commit: rows are found by their keys, deleted, and written again.
+
+        `noted` is an attempt of the caller's own.
+        """
         of = of or relation()
         plan = plan or self.sink.plan()
-        delivery = plan.begin({of.oid: ("id",)})
+        inline = Inline({of.oid: Volume(10, 100)}) if self.inlined else None
+        delivery = plan.begin({of.oid: ("id",)}, attempt=noted, inline=inline)
         changed: dict[int, Row] = {row[0]: row for row in update}
         gone, found = set(delete), dict[int, int | None]()
         reports: list[bytes] = []
@@ -108,7 +120,8 @@ class Bench:
         if replaced:
             loads.append((typed(of, replaced), pa.array([found[row[0]] for row in replaced], pa.int64())))
         reports += written(target, rows_of(of.oid), loads)
-        return Attempt(delivery, of.oid, {rows_of(of.oid): reports} if reports else {}, {of.oid} if truncate else set())
+        wrote = {rows_of(of.oid): reports} if reports else {}
+        return Attempt(delivery, self.stream.position, of.oid, wrote, {of.oid} if truncate else set())
 
     def row_ids(self, *keys: int) -> dict[int, int | None]:
         """The row ids that the lake has for these keys; nothing is committed."""
@@ -125,13 +138,14 @@ class Bench:
 class Attempt:
     """Files that readers do not see yet."""
 
-    delivery: Delivery[Lsn]
+    delivery: Delivery[Any]
+    position: type[Position]
     oid: int
     reports: Mapping[Destination, list[bytes]]
     truncated: set[int]
 
     def commit(self, upto: int, names: Mapping[int, TableName] | None = None) -> Landed:
-        return self.delivery.commit(self.reports, self.truncated, {self.oid: Lsn(upto)}, names or {})
+        return self.delivery.commit(self.reports, self.truncated, {self.oid: self.position(upto)}, names or {})
 
     def discard(self) -> None:
         self.delivery.discard(self.reports)
@@ -139,7 +153,7 @@ class Attempt:
     def with_misfits(self, source: str, *values: str) -> Attempt:
         to = misfits_of(self.oid)
         notes = written(self.delivery.target, to, [(misfits(source, self.oid, *values), None)])
-        return Attempt(self.delivery, self.oid, {**self.reports, to: notes}, self.truncated)
+        return replace(self, reports={**self.reports, to: notes})
 
 
 def written(target: Any, to: Destination, loads: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from headwater.change import Lsn, TableName
+from headwater.change import Lsn, Position, SnapshotId, TableName
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.url import parse_lake_url
@@ -25,6 +25,7 @@ from headwater.lake.counts import Counts
 from headwater.lake.partitioning import PartitionBy
 from headwater.lake.sink import MirrorSpec, Sink
 from headwater.lake.sqltext import identifier
+from headwater.lake.stream import FEED, WAL, Stream
 from headwater.lake.target import SETTLED, Sought, misfits_of, rows_of
 from headwater.sink.ducklake import DuckLakeSink
 from headwater.sink.iceberg.address import IcebergAddress
@@ -34,10 +35,14 @@ from tests.iceberg.restcatalog import rest_catalog
 from tests.mirror import Mirror
 from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
 
-KINDS = ["memory", "ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
+DUCKLAKES = ["ducklake-sqlite", "ducklake-postgres", "ducklake-sqlite-inlined", "ducklake-postgres-inlined"]
+KINDS = ["memory", *DUCKLAKES, "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
 # To Iceberg's SQL catalog PostgreSQL and SQLite are the same, but for what tests with EVERY_KIND are about.
-MOST_KINDS = [pytest.param(each, marks=pytest.mark.long) if each == "iceberg-postgres" else each for each in KINDS]
+LESS = ("iceberg-postgres", "ducklake-postgres-inlined")
+MOST_KINDS = [pytest.param(each, marks=pytest.mark.long) if each in LESS else each for each in KINDS]
 EVERY_KIND = pytest.mark.parametrize("bench", KINDS, indirect=True)
+DUCKLAKE = pytest.mark.parametrize("bench", DUCKLAKES, indirect=True)
+EVERY_STREAM = pytest.mark.parametrize("stream", [WAL, FEED], ids=["wal", "feed"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +51,20 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> Stream[Any]:
+    """PostgreSQL's, but in tests with EVERY_STREAM."""
+    found: Stream[Any] = getattr(request, "param", WAL)
+    return found
+
+
 @pytest.fixture(params=MOST_KINDS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> Iterator[Bench]:
+def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyConnection, stream: Stream[Any]
+) -> Iterator[Bench]:
     if request.param == "memory":
         memory = MemoryLake()
-        yield Bench(lambda source: MemorySink(memory, source), memory.rows)
+        yield Bench(lambda *to: MemorySink(memory, *to), memory.rows, stream=stream)
         return
     if request.param.startswith("iceberg"):
         with ExitStack() as held:
@@ -62,15 +76,16 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
                 properties = held.enter_context(rest_catalog(tmp_path)).properties
             address = IcebergAddress(properties)
             yield Bench(
-                lambda source: held.enter_context(closing(address.open(source))),
+                lambda *to: held.enter_context(closing(address.open(*to))),
                 iceberg_rows(address),
+                stream=stream,
                 row_lineage=False,
                 defaults=False,
             )
         return
     with ExitStack() as held:
         url = f"sqlite:///{tmp_path}/contract.sqlite"
-        if request.param == "ducklake-postgres":
+        if request.param.startswith("ducklake-postgres"):
             url = held.enter_context(new_database(request.getfixturevalue("postgres")))
         alias, data_path = f"l{uuid.uuid4().hex[:8]}", str(tmp_path / "lake")
         attach(duck, parse_lake_url(url), alias, data_path=data_path)  # which creates it
@@ -83,7 +98,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, duck: duckdb.DuckDBPyC
             names = [each[0] for each in found.description]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
-        yield Bench(lambda source: DuckLakeSink(lake, source), read)
+        inlined = request.param.endswith("inlined")
+        yield Bench(lambda *to: DuckLakeSink(lake, *to), read, stream=stream, inlined=inlined)
 
 
 def iceberg_rows(address: IcebergAddress) -> Callable[[TableName], list[dict[str, Any]]]:
@@ -101,49 +117,54 @@ def iceberg_rows(address: IcebergAddress) -> Callable[[TableName], list[dict[str
     return read
 
 
+@EVERY_STREAM
 def test_a_copied_table_has_its_rows_its_name_and_its_position(bench: Bench) -> None:
     landed = bench.copy([(1, "a"), (2, None)], at=100)
     assert landed.counts == {OID: Counts(copied=2)}
     assert bench.rows() == [(1, "a"), (2, None)]
     there = bench.standing()
-    assert (there.name, there.position, there.counts) == (T, Lsn(100), Counts(copied=2))
+    assert (there.name, there.position, there.counts) == (T, bench.at(100), Counts(copied=2))
 
 
 def test_an_empty_table_is_copied_too(bench: Bench) -> None:
     bench.copy()
     assert bench.rows() == []
-    assert bench.standing().position == Lsn(100)
+    assert bench.standing().position == bench.at(100)
 
 
 @EVERY_KIND
+@EVERY_STREAM
 def test_changes_and_the_position_land_in_one_snapshot(bench: Bench) -> None:
     copied = bench.copy([(1, "a"), (2, "b"), (3, "c")])
     landed = bench.deliver(200, insert=[(4, "d")], update=[(2, "new")], delete=[3])
     assert landed.snapshot_id > copied.snapshot_id
     assert landed.counts == {OID: Counts(inserted=1, updated=1, deleted=1)}
     assert bench.rows() == [(1, "a"), (2, "new"), (4, "d")]
-    assert bench.standing().position == Lsn(200)
+    assert bench.standing().position == bench.at(200)
     assert bench.standing().counts == Counts(copied=3, inserted=1, updated=1, deleted=1)
 
 
+@EVERY_STREAM
 def test_a_table_without_changes_only_moves_on(bench: Bench) -> None:
     bench.copy([(1, "a")])
     assert bench.deliver(200).counts.get(OID, Counts()) == Counts()
-    assert bench.standing().position == Lsn(200)
+    assert bench.standing().position == bench.at(200)
     assert bench.rows() == [(1, "a")]
 
 
+@EVERY_STREAM
 def test_nothing_is_seen_before_the_commit(bench: Bench) -> None:
     bench.copy([(1, "a")])
     attempt = bench.attempt(insert=[(2, "b")], delete=[1])
     assert bench.rows() == [(1, "a")]
     attempt.discard()
     assert bench.rows() == [(1, "a")]
-    assert bench.standing().position == Lsn(100)
+    assert bench.standing().position == bench.at(100)
     bench.deliver(200, update=[(1, "right all the same")])
     assert bench.rows() == [(1, "right all the same")]
 
 
+@EVERY_STREAM
 def test_what_an_attempt_that_was_killed_has_written_is_collected(bench: Bench) -> None:
     bench.copy([(1, "a")])
     bench.attempt(insert=[(2, "b")], delete=[1])
@@ -154,6 +175,38 @@ def test_what_an_attempt_that_was_killed_has_written_is_collected(bench: Bench) 
     assert bench.rows() == [(1, "there")]
 
 
+@DUCKLAKE
+def test_an_attempt_of_the_callers_own_that_was_collected_can_no_longer_land(bench: Bench, tmp_path: Path) -> None:
+    """One attempt stands for work on many lakes: none of them has a note of it before it is collected."""
+    bench.copy([(1, "a")])
+    before, noted = set(tmp_path.rglob("*.parquet")), uuid.uuid4().hex
+    suspended = bench.attempt(insert=[(2, "b")], delete=[1], noted=noted)
+    assert bench.inlined or set(tmp_path.rglob(f"*-{noted}-*.parquet")) - before
+    assert bench.sink.collect() == 0
+    assert bool(bench.sink.collect([noted])) is not bench.inlined
+    assert set(tmp_path.rglob("*.parquet")) == before
+    for _ in range(3):
+        with pytest.raises(CommitConflict, match="has closed attempt"):
+            suspended.commit(200)
+        assert bench.sink.collect() == 0
+    bench.deliver(200, update=[(1, "there")])
+    assert bench.rows() == [(1, "there")]
+
+
+@DUCKLAKE
+def test_collecting_leaves_files_alone_that_an_attempt_has_landed(bench: Bench) -> None:
+    noted, sink, table = uuid.uuid4().hex, bench.sink, relation()
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {}, noted)
+    rows = written(copy.target, rows_of(OID), [(typed(table, [(1, "a"), (2, "b")]), None)])
+    copy.commit([OID], {rows_of(OID): rows}, bench.at(100))
+    bench.attempt(insert=[(3, "c")], update=[(2, "new")], noted=noted).commit(200)
+    bench.attempt(insert=[(4, "killed")], noted=noted)
+    assert sink.collect([noted]) == (0 if bench.inlined else 1)
+    assert bench.rows() == [(1, "a"), (2, "new"), (3, "c")]
+    assert sink.lost(every_file=True) == {}
+
+
+@EVERY_STREAM
 def test_redelivery_after_a_crash_changes_nothing(bench: Bench) -> None:
     bench.copy([(1, "a")])
     first, again = bench.attempt(insert=[(2, "b")]), bench.attempt(insert=[(2, "b")])
@@ -162,7 +215,7 @@ def test_redelivery_after_a_crash_changes_nothing(bench: Bench) -> None:
         again.commit(200)
     again.discard()
     assert bench.rows() == [(1, "a"), (2, "b")]
-    assert bench.standing().position == Lsn(200)
+    assert bench.standing().position == bench.at(200)
 
 
 @EVERY_KIND
@@ -174,7 +227,7 @@ def test_rows_that_another_delivery_has_moved_are_a_conflict_and_nothing_lands(b
         late.commit(300)
     late.discard()
     assert bench.rows() == [(1, "first")]
-    assert bench.standing().position == Lsn(200)
+    assert bench.standing().position == bench.at(200)
 
 
 def test_a_row_keeps_its_id_through_updates_in_a_lake_that_knows_rows_by_id(bench: Bench) -> None:
@@ -212,6 +265,7 @@ def test_rows_of_a_place_can_be_read_back(bench: Bench) -> None:
     assert sorted(row["v"] for row in shown) == ["a", "c"]
 
 
+@EVERY_STREAM
 def test_a_truncated_table_has_what_came_after_only(bench: Bench) -> None:
     bench.copy([(1, "a"), (2, "b")])
     landed = bench.deliver(200, truncate=True, insert=[(3, "c")])
@@ -227,7 +281,7 @@ def test_places_that_may_hold_a_key_are_never_left_out(bench: Bench) -> None:
         bench.deliver(first, insert=[(first + at, "x") for at in range(10)])
     delivery = bench.sink.plan().begin({OID: ("id",)})
     everything = delivery.places({OID: Sought()})
-    assert len(everything) == 3
+    assert len(everything) == (2 if bench.inlined else 3)
     for key in (5, 1005, 2009):
         within = delivery.places({OID: Sought((key, key))})
         held = {each for place in within for _, (ids,) in delivery.target.keys(place) for each in ids.to_pylist()}
@@ -237,6 +291,7 @@ def test_places_that_may_hold_a_key_are_never_left_out(bench: Bench) -> None:
 WIDER = relation(column("id", "int8", 1), column("w", "text", 2), column("n", "int4", 3, missing="7"))
 
 
+@EVERY_STREAM
 def test_columns_follow_the_relation_in_the_snapshot_of_its_changes(bench: Bench) -> None:
     bench.copy([(1, "a"), (2, "b")])
     wider = relation(column("id", "int8", 1), column("w", "text", 2), column("n", "int4", 3))
@@ -288,12 +343,13 @@ def test_the_key_that_rows_are_known_by_is_remembered(bench: Bench) -> None:
     assert not bench.standing().same_key(relation(replace(column("id", "int4", 1), key=False), column("v", "text", 2)))
 
 
+@EVERY_STREAM
 def test_a_table_that_is_copied_again_takes_the_place_of_its_mirror(bench: Bench) -> None:
     bench.copy([(1, "a"), (2, "b")])
     bench.deliver(200, insert=[(3, "c")])
     bench.copy([(9, "again")], at=300)
     assert bench.rows() == [(9, "again")]
-    assert (bench.standing().position, bench.standing().counts.copied) == (Lsn(300), 1)
+    assert (bench.standing().position, bench.standing().counts.copied) == (bench.at(300), 1)
     bench.deliver(400, update=[(9, "goes on")])
     assert bench.rows() == [(9, "goes on")]
 
@@ -306,13 +362,14 @@ def test_a_table_can_take_the_place_of_another_ones_mirror(bench: Bench) -> None
 
 
 @EVERY_KIND
+@EVERY_STREAM
 def test_a_mirror_gets_the_name_of_one_that_goes_with_a_copy(bench: Bench) -> None:
     bench.copy([(1, "t")])
     bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
     sink, of = bench.sink, relation(oid=99)
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OTHER,)))], {OID: U})
     reports = {rows_of(99): written(copy.target, rows_of(99), [(typed(of, [(2, "new")]), None)])}
-    copy.commit([99], reports, Lsn(200))
+    copy.commit([99], reports, bench.at(200))
     assert (bench.rows(T), bench.rows(U)) == ([(2, "new")], [(1, "t")])
     assert {oid: each.name for oid, each in bench.sink.standings().items()} == {OID: U, 99: T}
 
@@ -329,18 +386,19 @@ def test_tables_take_the_places_of_each_others_mirrors(bench: Bench) -> None:
         rows_of(oid): written(copy.target, rows_of(oid), [(typed(of, [(oid, "new")]), None)])
         for oid, (of, _) in new.items()
     }
-    copy.commit(new, reports, Lsn(200))
+    copy.commit(new, reports, bench.at(200))
     assert (bench.rows(T), bench.rows(U)) == ([(98, "new")], [(99, "new")])
     assert {oid: each.name for oid, each in bench.sink.standings().items()} == {98: T, 99: U}
 
 
+@EVERY_STREAM
 def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
     bench.copy([(1, "a")])
     sink, table = bench.sink, relation()
     attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bench.deliver(200, insert=[(2, "b")])
     with pytest.raises((AlreadyDelivered, CommitConflict)):
-        attempt.commit([OID], {}, Lsn(150))
+        attempt.commit([OID], {}, bench.at(150))
     assert bench.rows() == [(1, "a"), (2, "b")]
 
 
@@ -434,10 +492,10 @@ def test_values_in_quarantine_are_found_and_settled(bench: Bench) -> None:
     assert sorted(each.row_key or b"" for each in found.values()) == [b"bad", b"worse"]
     assert list(quarantine.unresolved(delivery.target, place, {OTHER})) == []
     position = next(at for at, each in found.items() if each.row_key == b"bad")
-    notes = list(quarantine.rewritten(delivery.target, place, {position: quarantine.settled_by(Lsn(300))}))
-    delivery.commit({SETTLED: notes}, set(), {OID: Lsn(300)}, {})
+    notes = list(quarantine.rewritten(delivery.target, place, {position: quarantine.settled_by(bench.at(300))}))
+    delivery.commit({SETTLED: notes}, set(), {OID: bench.at(300)}, {})
     settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
-    assert settled == {"bad": str(Lsn(300)), "worse": None}
+    assert settled == {"bad": str(bench.at(300)), "worse": None}
 
 
 def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -> None:
@@ -446,9 +504,9 @@ def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -
     sink, table = bench.sink, relation()
     attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bad = written(attempt.target, misfits_of(OID), [(misfits(bench.source, OID, "still bad"), None)])
-    assert attempt.commit([OID], {misfits_of(OID): bad}, Lsn(300)).counts[OID].quarantined == 1
+    assert attempt.commit([OID], {misfits_of(OID): bad}, bench.at(300)).counts[OID].quarantined == 1
     settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
-    assert settled == {"old": str(Lsn(300)), "still bad": None}
+    assert settled == {"old": str(bench.at(300)), "still bad": None}
 
 
 @EVERY_KIND
@@ -457,48 +515,81 @@ def test_groups_that_share_a_lake_do_not_see_each_others_positions(bench: Bench)
     other = replace(bench, source="2/db/g")
     assert other.sink.standings() == {}
     other.copy([(2, "b")], at=50, of=relation(name=U))
-    assert (bench.standing().position, other.standing().position) == (Lsn(100), Lsn(50))
+    assert (bench.standing().position, other.standing().position) == (bench.at(100), bench.at(50))
     assert (bench.rows(T), other.rows(U)) == ([(1, "a")], [(2, "b")])
+
+
+@EVERY_KIND
+def test_positions_of_two_streams_in_one_lake_do_not_meet(bench: Bench) -> None:
+    fed = replace(bench, source="1/feed", stream=FEED)
+    bench.copy([(1, "a")], at=100)
+    fed.copy([(2, "b")], at=7, of=relation(name=U))
+    bench.deliver(200, insert=[(2, "b")])
+    fed.deliver(8, of=relation(name=U), delete=[2])
+    assert (bench.standing().position, fed.standing().position) == (Lsn(200), SnapshotId(8))
+    assert (bench.rows(T), fed.rows(U)) == ([(1, "a"), (2, "b")], [])
+    assert bench.sink.snapshots_at(Lsn(150))[OID].position == Lsn(100)
+    assert fed.sink.snapshots_at(SnapshotId(7))[OID].position == SnapshotId(7)
+    assert fed.sink.snapshots_at(SnapshotId(6)) == {}
+
+
+@pytest.mark.parametrize("bench", [each for each in KINDS if not each.startswith("iceberg")], indirect=True)
+@pytest.mark.parametrize("stream", [FEED], ids=["feed"], indirect=True)
+def test_a_lake_of_a_stream_without_misfits_has_no_quarantine(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.deliver(200, insert=[(2, "b")], update=[(1, "new")])
+    bench.copy([(9, "again")], at=300)
+    assert bench.sink.plan().begin({OID: ("id",)}).quarantine() == []
+    assert bench.sink.lost(every_file=True) == {}
+    bench.sink.names([]).take(quarantine.NAME)  # it is free
+    mirror = replace(bench, source="1/db/other", stream=WAL)
+    mirror.copy([(1, "u")], of=relation(name=U))
+    bench.sink.drop_quarantine()
+    assert mirror.read(quarantine.NAME) == []  # that of another stream stays
+    bench.deliver(400, update=[(9, "goes on")])
+    assert bench.rows() == [(9, "goes on")]
 
 
 def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
     sink, table = bench.sink, relation()
     mirror = sink.new_mirror(MirrorSpec(table, kinds_of(table), T, history=True))
-    sink.begin_copy([mirror], {}).commit([OID], {}, Lsn(100))
+    sink.begin_copy([mirror], {}).commit([OID], {}, bench.at(100))
     assert bench.rows() == []
     delivery = sink.plan().begin({OID: ("id",)})
     rows = typed(table, [(1, "a")])
     for at, field in enumerate(history.SCHEMA):
         rows = rows.add_column(at, field, pa.nulls(1, field.type))
     notes = written(delivery.target, rows_of(OID), [(rows, None)])
-    delivery.commit({rows_of(OID): notes}, set(), {OID: Lsn(200)}, {})
+    delivery.commit({rows_of(OID): notes}, set(), {OID: bench.at(200)}, {})
     ((*head, key, value),) = [list(row.values()) for row in bench.read(T)]
     assert (len(head), key, value) == (len(history.COLUMNS), 1, "a")
 
 
+@EVERY_STREAM
 def test_every_position_that_a_mirror_has_shown_has_its_snapshot(bench: Bench) -> None:
     bench.copy([(1, "a")], at=100)
     bench.copy([(1, "u")], at=100, of=relation(oid=OTHER, name=U))
     bench.deliver(200, insert=[(2, "b")])
     bench.deliver(200, of=relation(oid=OTHER, name=U))  # it had no change
     bench.deliver(300, delete=[1])
-    assert bench.sink.snapshots_at(Lsn(99)) == {}
+    assert bench.sink.snapshots_at(bench.at(99)) == {}
     for at, there in {100: (100, [(1, "a")]), 250: (200, [(1, "a"), (2, "b")]), 300: (300, [(2, "b")])}.items():
-        found = bench.sink.snapshots_at(Lsn(at))
+        found = bench.sink.snapshots_at(bench.at(at))
         assert found.keys() == {OID, OTHER}
-        assert (found[OID].name, found[OID].position) == (T, Lsn(there[0]))
-        assert found[OTHER].position <= Lsn(at)
-        assert _read(bench, Lsn(at)) == there[1]
+        assert (found[OID].name, found[OID].position) == (T, bench.at(there[0]))
+        assert found[OTHER].position <= bench.at(at)
+        assert _read(bench, bench.at(at)) == there[1]
 
 
+@EVERY_STREAM
 def test_a_table_that_was_copied_again_is_found_as_it_was(bench: Bench) -> None:
     bench.copy([(1, "a")], at=100)
     bench.copy([(9, "again")], at=300)
-    assert bench.sink.snapshots_at(Lsn(300))[OID].position == Lsn(300)
-    assert bench.sink.snapshots_at(Lsn(200))[OID].position == Lsn(100)
+    assert bench.sink.snapshots_at(bench.at(300))[OID].position == bench.at(300)
+    assert bench.sink.snapshots_at(bench.at(200))[OID].position == bench.at(100)
 
 
-def _read(bench: Bench, at: Lsn) -> list[Row]:
+def _read(bench: Bench, at: Position) -> list[Row]:
     """The table at a position, as DuckDB reads it with the sink's own reader."""
     sink = bench.sink
     # In an Iceberg lake a snapshot is a table's own: a reader of all tables goes by the position.
@@ -509,6 +600,11 @@ def _read(bench: Bench, at: Lsn) -> list[Row]:
         return sorted(con.execute("SELECT id, v FROM older.public.t").fetchall())
 
 
+@pytest.mark.parametrize(
+    "bench",
+    ["memory", "ducklake-sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in KINDS[2:])],
+    indirect=True,
+)
 def test_a_live_source_is_mirrored_into_any_sink(bench: Bench, mirror: Mirror) -> None:
     """The whole path on Spark: a first copy, every kind of change, a new column, a truncation."""
     mirror.execute(
@@ -615,5 +711,5 @@ def test_a_partitioned_history_divides_copied_rows_too(bench: Bench) -> None:
         [{"_op": "copy", "_commit_ts": each, "id": at} for at, each in enumerate(moments)],
         schema=pa.schema([*history.SCHEMA, ("id", pa.int32()), ("v", pa.large_string())]),
     )
-    attempt.commit([OID], {rows_of(OID): written(attempt.target, rows_of(OID), [(rows, None)])}, Lsn(100))
+    attempt.commit([OID], {rows_of(OID): written(attempt.target, rows_of(OID), [(rows, None)])}, bench.at(100))
     assert [row["id"] for row in sorted(bench.read(T), key=lambda row: row["id"])] == [0, 1, 2]

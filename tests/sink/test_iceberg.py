@@ -29,6 +29,7 @@ from headwater.lake.partitioning import PartitionBy
 from headwater.lake.reading import connect as duckdb_connect
 from headwater.lake.sink import MirrorSpec
 from headwater.lake.sqltext import identifier
+from headwater.lake.stream import WAL
 from headwater.lake.target import rows_of
 from headwater.sink.iceberg.address import IcebergAddress
 from headwater.sink.iceberg.delivery import IcebergDelivery
@@ -67,9 +68,12 @@ def ice(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ice]:
             return found
 
         bench = Ice(
-            lambda source: held.enter_context(closing(address.open(source))), read, row_lineage=False, defaults=False
+            lambda *to: held.enter_context(closing(address.open(*to))),
+            read,
+            row_lineage=False,
+            defaults=False,
         )
-        with closing(address.open("0/db/g")):
+        with closing(address.open("0/db/g", WAL)):
             stock = held.enter_context(closing(load_catalog("default", **properties)))
         object.__setattr__(bench, "stock", stock)
         yield bench
@@ -138,7 +142,7 @@ def test_rows_that_another_client_appends_meanwhile_are_no_obstacle_and_rows_tha
     assert ice.rows() == [(1, "changed"), (2, "planned again"), (3, "c"), (9, "theirs")]
 
 
-def lake_of(attempt: Attempt) -> IcebergLake:
+def lake_of(attempt: Attempt) -> IcebergLake[Lsn]:
     assert isinstance(attempt.delivery, IcebergDelivery)
     return attempt.delivery.plan.lake
 
@@ -221,14 +225,13 @@ def test_values_in_quarantine_that_move_while_their_table_is_copied_again_are_se
 def test_a_table_that_is_not_the_quarantine_is_refused_every_time(ice: Ice) -> None:
     ice.stock.drop_table(tuple(quarantine.NAME))
     ice.stock.create_table(tuple(quarantine.NAME), pa.schema([pa.field("x", pa.int64())]))
-    address = ice.sinks
     for _ in range(2):
         with pytest.raises(OperatorMustAct, match="not ours"):
-            address(ice.source)
+            _ = ice.sink
 
 
 def test_files_of_a_copy_that_has_landed_stay_whatever_fails_after_it(tmp_path: Path) -> None:
-    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g")) as sink:
+    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g", WAL)) as sink:
         of = {oid: relation(oid=oid, name=name) for oid, name in ((OID, T), (OTHER, U), (99, T))}
         for oid, replaced in ((OID, ()), (OTHER, ()), (99, (OID, OTHER))):
             server.accepted = 2 if replaced else None  # the ledger and the table: nothing after it
@@ -258,8 +261,8 @@ def test_whatever_a_table_is_called_its_files_are_in_a_folder_of_its_own_below_t
     warehouse = tmp_path / "100% ware'house é"
     address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(warehouse)})
     of = relation(name=TableName(name.replace(".", "-"), name))
-    with closing(address.open("1/db/g")) as sink:
-        bench = Bench(lambda _: sink, lambda _: [])
+    with closing(address.open("1/db/g", WAL)) as sink:
+        bench = Bench(lambda *_: sink, lambda _: [])
         bench.copy([(1, "a"), (2, "b")], of=of)
         bench.deliver(200, of=of, update=[(1, "c")])
         location = sink.standings()[OID].table.metadata.location
@@ -276,19 +279,19 @@ def test_whatever_a_table_is_called_its_files_are_in_a_folder_of_its_own_below_t
 def test_a_warehouse_that_is_not_mounted_is_reported_as_lost_and_nothing_is_given_up(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
     address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": str(warehouse)})
-    with closing(address.open("1/db/g")) as sink:
-        Bench(lambda _: sink, lambda _: []).copy([(1, "a")])
+    with closing(address.open("1/db/g", WAL)) as sink:
+        Bench(lambda *_: sink, lambda _: []).copy([(1, "a")])
     warehouse.rename(tmp_path / "elsewhere")
-    found = address.find("1/db/g")
+    found = address.find("1/db/g", WAL)
     assert found is not None
     with closing(found):
         assert quarantine.NAME in found.lost()
-    with closing(address.open("1/db/g")) as sink:  # as `run` does, which then asks what is lost
+    with closing(address.open("1/db/g", WAL)) as sink:  # as `run` does, which then asks what is lost
         assert quarantine.NAME in sink.lost()
         with pytest.raises(OperatorMustAct, match="metadata"):
             sink.reader(100)
     (tmp_path / "elsewhere").rename(warehouse)
-    with closing(address.open("1/db/g")) as sink:
+    with closing(address.open("1/db/g", WAL)) as sink:
         assert sink.standings()[OID].position == Lsn(100)
 
 
@@ -324,8 +327,8 @@ def test_files_of_an_attempt_that_landed_stay_though_another_client_has_renamed_
 
 def test_tables_that_duckdb_cannot_read_do_not_keep_others_from_being_queried(tmp_path: Path) -> None:
     address = IcebergAddress({"type": "sql", "uri": f"sqlite:///{tmp_path}/i.sqlite", "warehouse": f"{tmp_path}/w"})
-    with closing(address.open("1/db/g")) as sink:
-        Bench(lambda _: sink, lambda _: []).copy([(1, "a")])
+    with closing(address.open("1/db/g", WAL)) as sink:
+        Bench(lambda *_: sink, lambda _: []).copy([(1, "a")])
     with closing(load_catalog("default", **address.properties)) as stock:
         stock.create_table(("public", "T"), pa.schema([pa.field("id", pa.int64())]))  # DuckDB takes it for `t`
         stock.create_namespace(("nested", "deeper"))
@@ -456,7 +459,7 @@ def test_a_table_that_has_lost_files_is_found_and_can_be_copied_again(
             found: list[dict[str, Any]] = stock.load_table(tuple(name)).scan().to_arrow().to_pylist()
             return found
 
-        bench = Bench(lambda source: held.enter_context(closing(address.open(source))), read)
+        bench = Bench(lambda *to: held.enter_context(closing(address.open(*to))), read)
         bench.copy([(1, "a"), (2, "b")])
         bench.deliver(200, insert=[(3, "c")], delete=[1])
         for path in which(stock.load_table(tuple(T))):
@@ -512,8 +515,10 @@ def test_delete_files_have_the_partition_of_their_data_file_and_entries_keep_the
 
 
 def test_a_conflict_over_a_table_that_has_lost_files_is_a_conflict_too(tmp_path: Path) -> None:
-    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g")) as sink:
-        bench = Bench(lambda _: sink, lambda name: server.catalog.load_table(tuple(name)).scan().to_arrow().to_pylist())
+    with rest_catalog(tmp_path) as server, closing(IcebergAddress(server.properties).open("1/db/g", WAL)) as sink:
+        bench = Bench(
+            lambda *_: sink, lambda name: server.catalog.load_table(tuple(name)).scan().to_arrow().to_pylist()
+        )
         bench.copy([(1, "a")])
         for path in lost_manifest_list(server.catalog.load_table(tuple(T))):
             Path(path).unlink()

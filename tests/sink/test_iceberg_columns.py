@@ -37,7 +37,7 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
 
 def test_a_name_that_is_the_path_to_the_elements_of_a_list_is_refused() -> None:
     assert made(with_columns("tags", "element", "a.element")) == ["id", "tags", "element", "a.element"]
-    with pytest.raises(TableError, match=r"'tags\.element' is also what Iceberg calls the elements of 'tags'"):
+    with pytest.raises(TableError, match=r"'tags\.element' is also what Iceberg calls a part of 'tags'"):
         made(with_columns("tags", "tags.element"))
     with pytest.raises(TableError, match=r"'tags\.element\.element'"):
         made(with_columns("tags", "tags.element.element", dims=2))

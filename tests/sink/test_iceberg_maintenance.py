@@ -65,7 +65,7 @@ class Kept(Bench):
 
     def merge(self, meanwhile: Callable[[], object] = lambda: None, of: Any = T) -> Chores:
         """What `flow.maintain` does, with nothing but the lake's own parts."""
-        merging = self.maintenance.merging(of)
+        merging = self.maintenance.merging(of, MaintenancePolicy())
         if merging is None:
             return Chores()
         writer = pickle.loads(pickle.dumps(merging.writer))
@@ -103,7 +103,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
             return found
 
         yield Kept(
-            lambda source: held.enter_context(closing(address.open(source))),
+            lambda *to: held.enter_context(closing(address.open(*to))),
             read,
             row_lineage=False,
             defaults=False,
@@ -402,7 +402,7 @@ def test_files_of_a_table_that_was_replaced_are_deleted_once_its_readers_are_don
     planned = maintenance.plan(U, orphans)
     assert planned.orphans == len(old)
     assert {path for path in old if Path(path).exists()} == old
-    assert (maintenance.merging(U), maintenance.expire(U, AT_ONCE)) == (None, Chores())
+    assert (maintenance.merging(U, MaintenancePolicy()), maintenance.expire(U, AT_ONCE)) == (None, Chores())
     assert maintenance.remove_orphans(U, DAY) == planned
     assert not any(Path(path).parent.parent.exists() for path in old)
     assert U not in maintenance.tables()
@@ -431,7 +431,7 @@ def test_a_table_of_others_that_has_the_name_of_a_dropped_one_is_left_alone(kept
     stray = Path(theirs.location(), "data", "stray.parquet")
     stray.write_bytes(b"of their own")
     age(old | markers(kept) | files_in(theirs.location()))
-    assert kept.maintenance.merging(U) is None
+    assert kept.maintenance.merging(U, MaintenancePolicy()) is None
     assert kept.maintenance.expire(U, AT_ONCE) == Chores()
     assert kept.maintenance.remove_orphans(U, DAY).orphans == len(old)
     assert stray.exists()
@@ -491,7 +491,7 @@ def test_a_copy_whose_name_another_client_has_taken_leaves_no_file(kept: Kept) -
 
 
 def test_what_a_killed_merge_has_written_is_collected_and_a_delivery_leaves_it_alone(busy: Kept) -> None:
-    merging = busy.maintenance.merging(T)
+    merging = busy.maintenance.merging(T, MaintenancePolicy())
     assert merging is not None
     reports = [merging.writer.write(each) for each in merging.bins]
     assert busy.sink.collect() == 0

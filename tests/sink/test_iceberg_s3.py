@@ -16,8 +16,9 @@ from pyiceberg.catalog import load_catalog
 
 from headwater.change import TableName
 from headwater.lake import quarantine
-from headwater.lake.maintenance import Maintenance
+from headwater.lake.maintenance import Maintenance, MaintenancePolicy
 from headwater.lake.reading import connect
+from headwater.lake.stream import WAL
 from headwater.lake.target import rows_of
 from headwater.sink.iceberg import IcebergSink
 from headwater.sink.iceberg.address import IcebergAddress
@@ -68,14 +69,14 @@ def remote(
         if request.param == "rest":
             properties = held.enter_context(rest_catalog(tmp_path, warehouse, s3)).properties  # no keys: it lends some
         address = IcebergAddress(properties)
-        with closing(address.open("0/db/g")):
+        with closing(address.open("0/db/g", WAL)):
             stock = held.enter_context(closing(load_catalog("default", **properties)))
 
         def read(name: TableName) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = stock.load_table(tuple(name)).scan().to_arrow().to_pylist()
             return found
 
-        bench = Remote(lambda source: held.enter_context(closing(address.open(source))), read)
+        bench = Remote(lambda *to: held.enter_context(closing(address.open(*to))), read)
         object.__setattr__(bench, "address", address)
         yield bench
 
@@ -89,7 +90,7 @@ def test_a_lake_in_s3_is_written_read_and_maintained(remote: Remote) -> None:
     assert remote.sink.collect() == 1
     assert remote.sink.lost(every_file=True) == {}
     rows = remote.rows()
-    merging = remote.maintenance.merging(T)
+    merging = remote.maintenance.merging(T, MaintenancePolicy())
     assert merging is not None
     writer = pickle.loads(pickle.dumps(merging.writer))
     assert merging.commit([writer.write(each) for each in merging.bins]).written_files == 1
@@ -123,10 +124,10 @@ def test_workers_use_what_the_catalog_lends_for_each_table_and_it_is_renewed_in_
 ) -> None:
     with (
         rest_catalog(tmp_path, f"s3://lakes/{tmp_path.name}", s3) as server,
-        closing(IcebergAddress(server.properties).open("1/db/g")) as sink,
+        closing(IcebergAddress(server.properties).open("1/db/g", WAL)) as sink,
     ):
         assert isinstance(sink, IcebergSink)
-        bench = Bench(lambda _: sink, lambda _: [])
+        bench = Bench(lambda *_: sink, lambda _: [])
         bench.copy([(1, "t")])
         bench.copy([(1, "u")], of=relation(oid=OTHER, name=U))
 

@@ -184,7 +184,7 @@ def test_before_anything_has_run_there_is_nothing_to_show(mirror: Mirror) -> Non
     assert "nothing has run with this config yet" in done.output
 
 
-def stretch(snapshot: int, first: int, last: int) -> Stretch:
+def stretch(snapshot: int, first: int, last: int) -> Stretch[Lsn]:
     return Stretch(snapshot, Lsn(first), Lsn(last))
 
 
@@ -207,7 +207,7 @@ COPIED = [stretch(42, 300, 300), stretch(41, 200, 200)]
     ],
 )
 def test_iceberg_snapshots_belong_together_at_a_position_that_all_tables_have_shown(
-    tables: list[list[Stretch]], at: int, shown: int
+    tables: list[list[Stretch[Lsn]]], at: int, shown: int
 ) -> None:
     assert together(tables, Lsn(at)) == Lsn(shown)
 

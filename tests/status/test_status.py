@@ -34,7 +34,7 @@ from headwater.testing.postgres import EmbeddedPostgres
 
 
 def asked(mirror: Mirror) -> Status:
-    with open_status(mirror.config) as ask:
+    with open_status(mirror.config, {}) as ask:
         return ask()
 
 

@@ -337,7 +337,7 @@ def test_the_slot_of_a_group_that_left_the_config_is_reported(
     drop = "`headwater group drop shop`"
     assert reported in caplog.text
     assert drop in caplog.text
-    with open_status(other) as ask:
+    with open_status(other, {}) as ask:
         assert show(ask, as_json=False, watch=False)
         text = capsys.readouterr().out
         assert reported in text

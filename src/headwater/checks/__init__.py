@@ -1,4 +1,4 @@
-"""Everything that would keep the config from running, found at once: source, state, logs, lakes. Nothing is changed."""
+"""Everything that would keep the config from running, found at once, from source to routes. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing, suppress
 
+from headwater.checks.grouproutes import group_route_problems
 from headwater.checks.known import Known, known, state_problems
 from headwater.checks.lakes import lake_problems
 from headwater.checks.logs import log_problems
 from headwater.checks.modes import mode_problems
 from headwater.checks.partitions import partition_problems
+from headwater.checks.routes import route_problems
 from headwater.config import Config, unsupported
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.source.check import problems as source_problems
@@ -29,19 +31,22 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
     With `recopy` a lake may be another one than before.
     """
     found: list[HeadwaterError] = [*unsupported(config)]
-    if not config.groups:
+    if not config.groups and not config.routes:
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
     rows = _known(config, found)
     asked = (lambda: known(config).groups) if rows.groups else dict
     wanted = wishes(config, rows.tables)
-    found += source_problems(config.source, wanted, asked)
+    if config.groups or not config.routes:
+        found += source_problems(config.source, wanted, asked)
     found += partition_problems(config, env, wanted)
     found += mode_problems(config, rows)
+    found += group_route_problems(config, rows)
     if rows.groups:
         with suppress(HeadwaterError):  # already reported
             _warn_of_leftovers(config)
-    found += log_problems(config, rows)
+    found += log_problems(config, rows) if config.groups else []
     found += lake_problems(config, env, rows, recopy=recopy)
+    found += route_problems(config, env)
     return list({str(each): each for each in found}.values())
 
 
@@ -51,7 +56,8 @@ def _known(config: Config, found: list[HeadwaterError]) -> Known:
         found += denied
         return Known({}, {}) if denied else known(config)
     except HeadwaterError as error:
-        if config.state is not None or isinstance(error, OperatorMustAct):  # else the source's own check says why
+        reported = config.groups and config.state is None  # by the source's own check
+        if not reported or isinstance(error, OperatorMustAct):
             found.append(error)
         return Known({}, {})
 

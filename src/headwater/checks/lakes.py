@@ -10,6 +10,7 @@ from headwater.checks.known import Known
 from headwater.config import Config, Table
 from headwater.errors import ConfigError, HeadwaterError, TableError
 from headwater.lake.address import LakeAddress
+from headwater.lake.stream import WAL
 from headwater.postgres.connect import connect, translated
 from headwater.sink.addresses import group_lake, lake_addresses
 from headwater.source.server import identify
@@ -37,7 +38,7 @@ def _problems(
     address = group_lake(config, env, group)
     address.check_could_open()
     row = known.groups.get(group)
-    lake = address.find(source_name(row.source_id, group) if row else group)
+    lake = address.find(source_name(row.source_id, group) if row else group, WAL)
     id_, lost = None, dict[TableName, str]()
     if lake is not None:
         with closing(lake):
@@ -55,7 +56,7 @@ def _taken(config: Config, known: Known, group: str, address: LakeAddress) -> It
     if not new:
         return
     with closing(connect(config.source, application_name="headwater check")) as connection, translated(config.source):
-        lake = address.find(source_name(identify(connection).source_id, group))
+        lake = address.find(source_name(identify(connection).source_id, group), WAL)
     if lake is None:
         return
     followed = {row.oid for row in known.tables.get(group, [])}

@@ -18,7 +18,7 @@ __all__ = ["check"]
 @common_options
 @click.pass_obj
 def check(options: Options, sql: bool) -> None:
-    """Check that `run` can start: source, state, log, lakes. Reports every problem, and what to do about it.
+    """Check that `run` can start: source, state, log, lakes, routes. Reports every problem, and what to do about it.
 
     `run` creates the publication and the event triggers if its role may. For a role that only reads, a DBA does:
 
@@ -35,5 +35,6 @@ def check(options: Options, sql: bool) -> None:
         return
     if problems := find(config, os.environ):
         raise ExceptionGroup("the config cannot run", problems)
-    click.echo(schema_changes(config))
+    if config.groups:
+        click.echo(schema_changes(config))
     click.echo("check: OK")

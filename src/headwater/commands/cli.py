@@ -17,6 +17,7 @@ from headwater.commands.init import init
 from headwater.commands.maintain import maintain
 from headwater.commands.options import Options, common_options
 from headwater.commands.query import query
+from headwater.commands.route import route
 from headwater.commands.run import capture, deliver, run
 from headwater.commands.status import status
 from headwater.commands.verify import verify
@@ -46,6 +47,7 @@ def cli(options: Options) -> None:
       headwater verify                        does the lake equal the source?
       headwater maintain                      merge small files of the lakes, remove what is old
       headwater group list                    which groups there are; `group drop` ends one
+      headwater route list                    where tables are carried on to; `route pause` stops one
       headwater query 'SELECT count(*) FROM public.orders' --fresh
     \b
     Exit codes: 0 success; 1 a check failed; 2 usage or config; 3 something is unreachable, trying
@@ -54,7 +56,7 @@ def cli(options: Options) -> None:
     configure(options.log_format)
 
 
-for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, maintain, group, config):
+for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, maintain, group, route, config):
     cli.add_command(each)
 
 

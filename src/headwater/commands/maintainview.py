@@ -39,6 +39,8 @@ def _parts(done: Chores, *, dry_run: bool) -> Iterator[str]:
     def verb(now: str, past: str) -> str:
         return now if dry_run else past
 
+    if done.flushed_rows:
+        yield f"{verb('move', 'moved')} {counted(done.flushed_rows, 'row')} from the catalog into files"
     if done.merged_files:
         old, new = counted(done.merged_files, "file"), f"{done.written_files:,}"
         yield f"{verb('merge', 'merged')} {old} ({size_text(done.merged_bytes)}) into {new}"

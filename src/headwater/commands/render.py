@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["as_json", "as_text", "print_table"]
+__all__ = ["as_json", "as_text", "fitting", "print_table", "wrapped"]
 
 
 def as_json(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -47,6 +48,33 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: 
     for row in rows:
         table.add_row(*(Text(_shown(value), style="dim" if value is None else "") for value in row))
     console.print(table)
+
+
+def fitting(columns: Mapping[str, Sequence[str]], width: int, dispensable: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned columns; while they do not fit, the next of the `dispensable` ones are left out."""
+    lines = list(_aligned(columns))
+    for left_out in dispensable:
+        if max(map(len, lines)) <= width:
+            break
+        columns = {name: cells for name, cells in columns.items() if name not in left_out}
+        lines = list(_aligned(columns))
+    return lines
+
+
+def wrapped(sentences: Iterable[str], width: int) -> Iterator[str]:
+    """Each in as many lines as it needs; words that are longer than a line stay whole."""
+    for each in sentences:
+        yield from textwrap.wrap(each, width, subsequent_indent="    ", break_long_words=False)
+
+
+def _aligned(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Numbers to the right, everything else to the left."""
+    padded = []
+    for name, cells in columns.items():
+        width = max(map(len, (name, *cells)))
+        right = name == "lag" or all(cell.replace(",", "").lstrip("-").isdigit() for cell in cells)
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (name, "-" * width, *cells)])
+    return ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
 
 
 def _numeric(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:

@@ -64,4 +64,5 @@ def deliver(options: Options, all_needed: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
-    sys.exit(deliver_child(options.config(), os.environ, all_needed=all_needed))
+    file = (options.file or DEFAULT_FILE).resolve()
+    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed))

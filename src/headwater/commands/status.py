@@ -56,10 +56,10 @@ class _Lsn(click.ParamType[Lsn]):
 def status(
     options: Options, watch: bool, as_json: bool, checked: bool, max_lag: timedelta | None, at: Lsn | None
 ) -> None:
-    """Show every group and table: what runs, how far behind it is, and what stops it.
+    """Show every group and table, route and destination: what runs, how far behind it is, and what stops it.
 
-    Exits 0 if the status could be shown. For monitoring, --check exits 1 unless every group is RUNNING without an error
-    and no table is ERRORED.
+    Exits 0 if the status could be shown. For monitoring, --check exits 1 unless every group is RUNNING without an
+    error, no table is ERRORED, every route is delivered, and no destination has failed.
 
     With --lsn, the newest snapshot of each table at or below that LSN, and the lines to read it. Exits 1 if the lake
     has not reached it yet, or has no snapshot as old.
@@ -82,7 +82,7 @@ def status(
         show_moment(there, as_json=as_json)
         there.check()
         return
-    with open_status(options.config()) as ask:
+    with open_status(options.config(), os.environ) as ask:
         found = show(ask, as_json=as_json, watch=watch)
     if checked:
         found.check(max_lag)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from headwater.commands.render import fitting, wrapped
+from headwater.commands.routeview import route_lines
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
 from headwater.words import counted, duration_text, short_duration, size_text
 
@@ -24,8 +25,11 @@ _WIDTH = 80  # of a pipe; a terminal has its own
 _STYLES = {
     "RUNNING": "green",
     "STREAMING": "green",
+    "healthy": "green",
     "STARTING": "yellow",
     "PAUSED": "yellow",
+    "lagging": "yellow",
+    "paused": "yellow",
     "STOPPED": "bold red",
     "ERRORED": "bold red",
     "ERROR": "bold red",
@@ -83,13 +87,15 @@ def _lines(status: Status, width: int) -> Iterator[str]:
     if status.source_error:
         yield f"ERROR: the source is unreachable: {status.source_error}"
     for group in status.groups:
-        for fact in _facts(group, known=status.source_error is None):
-            yield from textwrap.wrap(fact, width, subsequent_indent="    ", break_long_words=False)
+        yield from wrapped(_facts(group, known=status.source_error is None), width)
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
         if group.tables:
             yield ""
             yield from _table(group, width)
         yield from (f"{each.table}: {note}" for each in group.tables for note in _notes(each))
+        yield ""
+    for route in status.routes:
+        yield from route_lines(route, width)
         yield ""
     yield from map(str, status.leftovers)
 
@@ -157,13 +163,7 @@ def _staged(group: GroupStatus) -> str:
 
 def _table(group: GroupStatus, width: int) -> list[str]:
     """The tables, with as many columns as there is room for: counts of changes go first, --json always has them."""
-    columns, lines = _columns(group), list[str]()
-    for left_out in ((), ("inserted", "updated", "deleted"), ("position",)):
-        columns = {name: cells for name, cells in columns.items() if name not in left_out}
-        lines = list(_aligned(columns))
-        if max(map(len, lines)) <= width:
-            break
-    return lines
+    return fitting(_columns(group), width, (("inserted", "updated", "deleted"), ("position",)))
 
 
 def _columns(group: GroupStatus) -> dict[str, list[str]]:
@@ -183,16 +183,6 @@ def _columns(group: GroupStatus) -> dict[str, list[str]]:
     if any(each.lake_table != each.table for each in tables):
         columns["lake table"] = ["" if each.lake_table == each.table else each.lake_table for each in tables]
     return columns
-
-
-def _aligned(columns: dict[str, list[str]]) -> Iterator[str]:
-    """Numbers to the right, everything else to the left."""
-    padded = []
-    for name, cells in columns.items():
-        width = max(map(len, (name, *cells)))
-        right = name == "lag" or all(cell.replace(",", "").lstrip("-").isdigit() for cell in cells)
-        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (name, "-" * width, *cells)])
-    return ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
 
 
 def _notes(table: TableStatus) -> Iterator[str]:

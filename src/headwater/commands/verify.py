@@ -13,7 +13,7 @@ __all__ = ["verify"]
 
 
 @click.command()
-@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.argument("names", nargs=-1, metavar="[TABLE|ROUTE|ROUTE/VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array of objects.")
 @click.option(
     "--timeout",
@@ -24,20 +24,26 @@ __all__ = ["verify"]
 )
 @common_options
 @click.pass_obj
-def verify(options: Options, tables: tuple[str, ...], as_json: bool, timeout: float) -> None:
+def verify(options: Options, names: tuple[str, ...], as_json: bool, timeout: float) -> None:
     """Prove that the lake equals the source: row counts and content, at the same LSN, while writes go on.
 
-    Compares all tables, or the named ones. On a difference it shows the first differing keys and exits 1. It also
-    exits 1 if a table of the config cannot be compared, and says why.
+    Destinations of routes are compared with the rows of the route's source that belong to them, in the snapshot that
+    they show; rows that belong to others are reported.
+
+    Compares everything, or what is named: a table; a route, with all its destinations; or one destination, by its route
+    and its value as `route list` shows it. If a route has the name of a table, write the table with its schema: a
+    route's name has no dot. On a difference it shows the first differing keys and exits 1. It also exits 1 if something
+    of the config cannot be compared, and says why.
 
     \b
       headwater verify
       headwater verify public.orders public.customers --json
+      headwater verify by_company by_tenant/acme by_tenant/default
     """
     from headwater.commands.verifyview import show
     from headwater.verify.groups import verify_all
 
-    verdicts = verify_all(options.config(), os.environ, tables, timeout)
+    verdicts = verify_all(options.config(), os.environ, names, timeout)
     show(verdicts, as_json=as_json)
     if not all(each.ok for each in verdicts):
         sys.exit(1)

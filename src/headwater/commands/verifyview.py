@@ -38,6 +38,8 @@ def _summary(verdicts: Sequence[Verified]) -> str:
 
 def _lines(each: Verified) -> list[str]:
     name = each.table if each.table == each.lake_table else f"{each.table} → {each.lake_table}"
+    if each.route is not None:
+        name = f"{each.route}/{each.destination}"
     if each.verdict == "not compared":
         return [f"{name}: not compared: {each.reason}"]
     at = f"at {each.position}" + ("" if each.snapshot_id is None else f", snapshot {each.snapshot_id}")

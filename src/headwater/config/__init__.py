@@ -1,31 +1,38 @@
 """`headwater.yaml`, parsed once into a frozen tree."""
 
-from headwater.config.model import (
-    DEFAULT_FILE,
-    Config,
-    DuckLake,
-    Flush,
-    Group,
-    Iceberg,
-    Maintenance,
+from headwater.config.groups import Flush, Group, Inline, Table
+from headwater.config.lakes import DuckLake, Iceberg
+from headwater.config.model import DEFAULT_FILE, Config, Maintenance, Server, Spark, unsupported
+from headwater.config.routes import (
+    DestinationTable,
+    FromTable,
+    FromTemplate,
+    HashInstance,
+    ListInstance,
     Route,
+    RouteBatch,
+    RouteDefault,
     RouteDestination,
     RouteSource,
-    Server,
-    Spark,
-    Table,
-    unsupported,
 )
 
 __all__ = [
     "DEFAULT_FILE",
     "Config",
+    "DestinationTable",
     "DuckLake",
     "Flush",
+    "FromTable",
+    "FromTemplate",
     "Group",
+    "HashInstance",
     "Iceberg",
+    "Inline",
+    "ListInstance",
     "Maintenance",
     "Route",
+    "RouteBatch",
+    "RouteDefault",
     "RouteDestination",
     "RouteSource",
     "Server",

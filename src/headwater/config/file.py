@@ -31,6 +31,19 @@ _CREDENTIALS = re.compile(
 )
 # Of a setting that is not to be shown. Who an access key belongs to is no secret.
 SECRET_NAME = re.compile(r"token|pass(word|wd|phrase)|secret|credential|(?<!access)(^|[-_.])key$", re.IGNORECASE)
+# Where a scalar is text as it is written, though YAML might read it as a number, a date or a boolean: `01`, `yes`.
+_AS_WRITTEN = (
+    ("routes", "*", "by"),
+    ("routes", "*", "where"),
+    ("routes", "*", "keys", "*"),
+    ("routes", "*", "columns", "*"),
+    ("routes", "*", "exclude", "*"),
+    ("routes", "*", "to", "*", "value"),
+    ("routes", "*", "to", "allow", "*"),
+    ("instance", "values", "*"),
+)
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_GUESSED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "timestamp", "value", "merge")}
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,13 @@ def _text(path: Path) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML as everyone knows it, but a key given twice is an error and not a lost setting."""
+    """YAML as everyone knows it, but a key given twice is an error and not a lost setting, and text stays text."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        for pattern in _AS_WRITTEN:
+            _keep_text(node, pattern)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -122,6 +141,19 @@ class _StrictLoader(yaml.SafeLoader):
             if isinstance(key.value, str):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _keep_text(node: yaml.Node | None, pattern: tuple[str, ...]) -> None:
+    """Read the scalars that match as text; an empty one stays nothing."""
+    if not pattern and isinstance(node, yaml.ScalarNode) and node.tag in _GUESSED_TAGS:
+        node.tag = _TEXT_TAG
+    elif pattern and isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if pattern[0] in ("*", key.value):
+                _keep_text(value, pattern[1:])
+    elif pattern and isinstance(node, yaml.SequenceNode) and pattern[0] == "*":
+        for item in node.value:
+            _keep_text(item, pattern[1:])
 
 
 @dataclass
@@ -194,7 +226,8 @@ def _locate(loc: tuple[str | int, ...], schema: dict[str, Any]) -> tuple[str, li
     node, steps, known = schema, list[str | int](), list[str]()
     for step in loc:
         if "oneOf" in node:  # pydantic names the kind it chose; the file does not
-            node = next((_resolve(each, schema) for each in node["oneOf"] if each["$ref"].endswith(f"/{step}")), {})
+            kinds = {each.get("$ref", "").rpartition("/")[2] or each.get("type"): each for each in node["oneOf"]}
+            node = _resolve(kinds.get(step, {}), schema)
             continue
         steps.append(step)
         known = list(node.get("properties", {}))
@@ -205,11 +238,11 @@ def _locate(loc: tuple[str | int, ...], schema: dict[str, Any]) -> tuple[str, li
 
 
 def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Follow a reference, and of alternatives take the mapping."""
+    """Follow a reference, and of alternatives take the mapping, or the kinds of it."""
     if "$ref" in node:
         return _resolve(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
     choices = [_resolve(each, schema) for each in node.get("anyOf", ())]
-    return next((each for each in choices if "properties" in each), node)
+    return next((each for each in choices if each.keys() & {"properties", "oneOf"}), node)
 
 
 def _find(

@@ -27,31 +27,40 @@ from headwater.config.file import shown
 from headwater.lake.partitioning import PartitionBy
 
 __all__ = [
+    "Bytes",
     "CatalogUrl",
     "ColumnNames",
+    "Condition",
     "Count",
     "Duration",
     "DurationOrOff",
     "GraceOrOff",
     "GroupName",
     "IcebergProperties",
+    "Index",
+    "KeyNames",
     "LakeTypeName",
     "Name",
     "PartitionTexts",
     "Place",
     "Port",
     "PostgresUrl",
+    "RoutingValue",
+    "RoutingValues",
     "SourceTable",
     "Switch",
     "Text",
+    "Written",
     "duration",
     "iceberg_secrets",
+    "is_rest",
     "postgres_url",
     "url_secrets",
     "without_schema",
 ]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b", re.IGNORECASE)
 _LAKE_TYPE = re.compile(r"(varchar|double|json|decimal\(\d+(,\d+)?\))(\[\])*")
 _CATALOGS = ("sql", "rest", "glue", "hive", "dynamodb", "bigquery")
 _STORES = ("s3", "s3a", "s3n")
@@ -70,6 +79,20 @@ def duration(value: object) -> timedelta:
     if not length:
         raise ValueError(f"a duration must be longer than 0: {shown(value)}")
     return length
+
+
+def _bytes(value: object) -> int:
+    """A size as people write it: MB are millions, MiB are powers of two."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _BYTES.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"not a size: {shown(value)} (write 256MB, 1GB or 512KiB)")
+    unit = (match[2] or "").lower()
+    size = int(float(match[1]) * (1024 if unit.endswith("i") else 1000) ** " kmgt".index(unit[:1] or " "))
+    if not size:
+        raise ValueError(f"a size must be greater than 0: {shown(value)}")
+    return size
 
 
 def _switch(value: object) -> object:
@@ -157,12 +180,12 @@ def _iceberg(properties: dict[str, Any], info: ValidationInfo) -> dict[str, str]
         raise ValueError(
             "a SQL catalog needs a `warehouse`, where its tables' files are (a folder or s3://bucket/prefix)"
         )
-    if "warehouse" in plain and not _is_rest(plain):
+    if "warehouse" in plain and not is_rest(plain):
         plain["warehouse"] = _warehouse(plain["warehouse"], info)
     return plain
 
 
-def _is_rest(properties: Mapping[str, str]) -> bool:
+def is_rest(properties: Mapping[str, str]) -> bool:
     """A REST catalog has its own name for a warehouse, which need not be a path."""
     kind, uri = properties.get("type", "").lower(), properties.get("uri", "")
     return kind == "rest" or uri.startswith(("http://", "https://"))
@@ -211,6 +234,27 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _written(value: object) -> str:
+    """Text as the file has it: `Document` keeps that of some places, from which YAML would make another value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list) or value is None:
+        raise ValueError(f"expected a single value, found {shown(value)}")
+    raise ValueError(f"YAML makes {shown(value)} of it, which may not be what you wrote: put it in quotes")
+
+
+def _routing_value(value: object) -> str:
+    if value is None:
+        raise ValueError('expected a value, found nothing (write "" for empty text; NULLs go to `default:`)')
+    return _written(value)
+
+
+def _condition(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a condition in SQL, found nothing (leave it out to carry every row)")
+    return text
+
+
 def _table_name(value: object) -> TableName:
     if isinstance(value, TableName):
         return value
@@ -230,10 +274,22 @@ def _partitions(texts: tuple[str, ...]) -> tuple[str, ...]:
 def _column_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("names no column (leave it out to mirror them all)")
+    return _key_names(names)
+
+
+def _key_names(names: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted(name for name in set(names) if names.count(name) > 1)
     if twice:
         raise ValueError(f"names column {twice[0]!r} twice")
     return names
+
+
+def _routing_values(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("names no value")
+    if twice := sorted(each for each in set(values) if values.count(each) > 1):
+        raise ValueError(f"names {twice[0]!r} twice")
+    return values
 
 
 def _lake_type(text: str) -> str:
@@ -324,9 +380,20 @@ DurationOrOff = Annotated[
 GraceOrOff = Annotated[DurationOrOff, AfterValidator(_grace)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
+Index = Annotated[int, Field(ge=0), BeforeValidator(_no_bool)]
+Bytes = Annotated[
+    int,
+    PlainValidator(_bytes),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["256MB", "1GB", "512KiB"]}),
+]
 Place = Annotated[str, AfterValidator(_place)]
 SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
 Text = Annotated[str, BeforeValidator(_text)]
+Written = Annotated[str, BeforeValidator(_written), WithJsonSchema(_SCALAR)]
+RoutingValue = Annotated[str, BeforeValidator(_routing_value), WithJsonSchema(_SCALAR)]
+RoutingValues = Annotated[tuple[RoutingValue, ...], AfterValidator(_routing_values)]
+Condition = Annotated[Written, AfterValidator(_condition)]
+KeyNames = Annotated[tuple[Written, ...], AfterValidator(_key_names)]
 ColumnNames = Annotated[tuple[Text, ...], AfterValidator(_column_names)]
 LakeTypeName = Annotated[str, AfterValidator(_lake_type)]
 PartitionTexts = Annotated[tuple[Text, ...], AfterValidator(_partitions)]

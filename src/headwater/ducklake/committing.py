@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 from pyarrow import fs
 
@@ -14,6 +14,7 @@ from headwater.ducklake.attempts import land
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.conflicts import check
 from headwater.ducklake.deletes import restamp
+from headwater.ducklake.inlining import InlineWriter, NewRows
 from headwater.ducklake.model import (
     DataFile,
     DeleteFile,
@@ -39,7 +40,7 @@ def write_commit(tx: Transaction, files: fs.FileSystem, data_path: str, commit: 
     """
     newest = reading.newest_snapshot(tx)
     if commit.attempt is not None:
-        land(tx, commit.attempt)
+        land(tx, commit.attempt, noted=commit.noted)
     if not (commit.changes or commit.new_tables or commit.alterations or commit.dropped):
         advance(tx, commit, newest.id, {})
     else:
@@ -59,44 +60,49 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.snapshot = self.newest.id + 1
+        self._inline_writer = InlineWriter(self.tx, self.snapshot)
         self.next_file_id = self.newest.next_file_id
         self.schema = WrittenSchema(self.newest.schema_version, self.newest.next_catalog_id, {})
 
     def write(self) -> Snapshot:
         # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
         # Whatever is read after it stays true until we commit.
-        self.tx.execute(
+        begun = replace(self.newest, id=self.snapshot, next_file_id=self.newest.next_file_id + self._file_ids())
+        self.tx.send(
             "INSERT INTO ducklake_snapshot(snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)"
             " VALUES (%s, {now}, %s, %s, %s)",
-            self.snapshot,
-            self.newest.schema_version,
-            self.newest.next_catalog_id,
-            self.newest.next_file_id,
+            *astuple(begun),
         )
         check(self.tx, self.commit, self.newest)
-        self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
+        if self.commit.new_tables or self.commit.alterations or self.commit.dropped:
+            self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
         advance(self.tx, self.commit, self.snapshot, self.schema.created)
-        self._insert_data_files()
+        # Before rows come: a new version of a row has the id of the one that ends.
+        self._inline_writer.end(each for change in self.commit.changes for each in change.inlined_ends)
+        self._insert_rows()
         self._delete()
-        return self._finish()
+        return self._finish(begun)
 
-    def _finish(self) -> Snapshot:
-        if self.next_file_id == self.newest.next_file_id:
-            self.next_file_id += 1  # readers use it as the key of cached statistics
+    def _file_ids(self) -> int:
+        """How many ids of files the commit will use; at least one, since readers cache statistics by the next id."""
+        new = [each.delete_file for change in self.commit.changes for each in change.deletes if each.delete_file]
+        again = sum(self._is_stale(each) for each in new)
+        return max(1, sum(len(change.data_files) for change in self.commit.changes) + len(new) + again)
+
+    def _finish(self, begun: Snapshot) -> Snapshot:
         self.tx.insert(
             "ducklake_snapshot_changes",
             "snapshot_id, changes_made, author, commit_message, commit_extra_info",
             [(self.snapshot, ",".join(self.log), self.commit.author, self.commit.message, self.commit.extra_info)],
         )
-        done = Snapshot(self.snapshot, self.schema.schema_version, self.schema.next_catalog_id, self.next_file_id)
-        self.tx.execute(
-            "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s, next_file_id = %s"
-            " WHERE snapshot_id = %s",
-            done.schema_version,
-            done.next_catalog_id,
-            done.next_file_id,
-            done.id,
-        )
+        done = replace(begun, schema_version=self.schema.schema_version, next_catalog_id=self.schema.next_catalog_id)
+        if done != begun:
+            self.tx.send(
+                "UPDATE ducklake_snapshot SET schema_version = %s, next_catalog_id = %s WHERE snapshot_id = %s",
+                done.schema_version,
+                done.next_catalog_id,
+                done.id,
+            )
         return done
 
     def _table_id(self, table: TableRef) -> int:
@@ -106,20 +112,26 @@ class _Writer:
         self.next_file_id += 1
         return self.next_file_id - 1
 
-    # -- data files
+    # -- rows
 
-    def _insert_data_files(self) -> None:
-        changes = [(self._table_id(change.table), change) for change in self.commit.changes if change.data_files]
+    def _insert_rows(self) -> None:
+        changes = [
+            (self._table_id(change.table), change)
+            for change in self.commit.changes
+            if change.data_files or change.inlined
+        ]
         if not changes:
             return
         ids = self.tx.ids(table_id for table_id, _ in changes)
-        before, partitioned = self._table_stats(ids), reading.partitionings(self.tx, ids)
+        before, partitioned = self._tables_before(ids)
         after: dict[int, tuple[int, int, int]] = {}
         files: list[tuple[object, ...]] = []
         columns: list[tuple[object, ...]] = []
         partitions: list[tuple[object, ...]] = []
+        inlined: list[NewRows] = []
         for table_id, change in changes:
-            self.log.append(f"inserted_into_table:{table_id}")
+            if change.data_files:
+                self.log.append(f"inserted_into_table:{table_id}")
             records, next_row_id, size = before.get(table_id, (0, 0, 0))
             for file in change.data_files:
                 id_ = self._new_file_id()
@@ -144,6 +156,11 @@ class _Writer:
                 columns.extend(self._column_rows(id_, table_id, file))
                 records, size = records + file.rows, size + file.size
                 next_row_id += 0 if file.has_row_ids else file.rows
+            if change.inlined:
+                self.log.append(f"inlined_insert:{table_id}")
+                inlined.append(NewRows(table_id, change.inlined, next_row_id))
+                records += sum(len(each.row_ids) for each in change.inlined)
+                next_row_id += sum(each.row_ids.count(None) for each in change.inlined)
             after[table_id] = records, next_row_id, size
         self.tx.insert(
             "ducklake_data_file",
@@ -161,25 +178,36 @@ class _Writer:
             columns,
         )
         self._write_table_stats(before, after)
+        if inlined and self._inline_writer.insert(inlined):
+            self.schema = replace(self.schema, schema_version=self.newest.schema_version + 1)
         # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always right,
         # while bounds that miss one of our values give wrong results.
-        self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+        self.tx.send("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
 
-    def _table_stats(self, ids: object) -> dict[int, tuple[int, int, int]]:
-        """Records, next row id and bytes of these tables; nothing for a table that never had a file."""
+    def _tables_before(self, ids: object) -> tuple[dict[int, tuple[int, int, int]], dict[int, Partitioning]]:
+        """Records, next row id and bytes of these tables, but for those that never had a file; and partitionings."""
         found = self.tx.rows(
-            "SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats"
-            " WHERE table_id {among}",
+            "SELECT t.table_id, p.partition_id, s.record_count, s.next_row_id, s.file_size_bytes FROM ducklake_table t"
+            " LEFT JOIN ducklake_table_stats s ON s.table_id = t.table_id"
+            " LEFT JOIN ducklake_partition_info p ON p.table_id = t.table_id AND p.end_snapshot IS NULL"
+            " WHERE t.table_id {among} AND t.end_snapshot IS NULL",
             ids,
         )
-        return {table_id: (records, next_row_id, size) for table_id, records, next_row_id, size in found}
+        stats = {
+            table_id: (records, next_id, size) for table_id, _, records, next_id, size in found if size is not None
+        }
+        partitioned = any(partition_id is not None for _, partition_id, *_ in found)
+        return stats, reading.partitionings(self.tx, ids) if partitioned else {}
 
     def _write_table_stats(self, before: Container[int], after: Mapping[int, tuple[int, int, int]]) -> None:
-        self.tx.execute_many(
-            "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
-            " WHERE table_id = %s",
-            [(*stats, table_id) for table_id, stats in after.items() if table_id in before],
-        )
+        for table_id, stats in after.items():
+            if table_id in before:
+                self.tx.send(
+                    "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
+                    " WHERE table_id = %s",
+                    *stats,
+                    table_id,
+                )
         self.tx.insert(
             "ducklake_table_stats",
             "record_count, next_row_id, file_size_bytes, table_id",
@@ -195,15 +223,16 @@ class _Writer:
     # -- deletes
 
     def _delete(self) -> None:
-        changes = [change for change in self.commit.changes if change.deletes]
+        changes = [change for change in self.commit.changes if change.deletes or change.inlined_ends]
         if not changes:
             return
-        inlined = self.tx.tables("ducklake_inlined_delete_")
+        inlined = {_inlined_deletes(self._table_id(each.table)) for each in changes if _has_inlined(each)}
+        existing = self.tx.existing(inlined) if inlined else set()
         for change in changes:
-            self._delete_from(self._table_id(change.table), change, inlined)
+            self._delete_from(self._table_id(change.table), change, existing)
         ended = [each.data_file_id for change in changes for each in change.deletes if each.ended]
         for table in ("ducklake_data_file", "ducklake_delete_file") if ended else ():
-            self.tx.execute(
+            self.tx.send(
                 f"UPDATE {table} SET end_snapshot = %s WHERE data_file_id {{among}} AND end_snapshot IS NULL",
                 self.snapshot,
                 self.tx.ids(ended),
@@ -215,17 +244,17 @@ class _Writer:
         # Each of them would bring rows back or delete them twice, so a delete is logged as all three.
         self.log.append(f"deleted_from_table:{table_id}")
         self.log.append(f"inlined_delete:{table_id}")
-        if not change.data_files:
+        if not change.data_files and not change.inlined:
             self.log.append(f"inserted_into_table:{table_id}")
-        self._inline(f"ducklake_inlined_delete_{table_id:d}", change, existing)
+        self._inline_deletes(_inlined_deletes(table_id), change, existing)
         for each in change.deletes:
             if each.delete_file is not None:
                 self._replace_delete_file(table_id, each, each.delete_file)
 
-    def _inline(self, name: str, change: TableChange, existing: set[str]) -> None:
-        if any(len(each.inlined) for each in change.deletes):
+    def _inline_deletes(self, name: str, change: TableChange, existing: set[str]) -> None:
+        if _has_inlined(change):
             if name not in existing:
-                self.tx.execute(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+                self.tx.send(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
             self.tx.insert(
                 name,
                 "file_id, row_id, begin_snapshot",
@@ -237,16 +266,16 @@ class _Writer:
             )
         absorbed = [each.data_file_id for each in change.deletes if each.delete_file and each.seen_inlined]
         if absorbed:
-            self.tx.execute(f"DELETE FROM {name} WHERE file_id {{among}}", self.tx.ids(absorbed))
+            self.tx.send(f"DELETE FROM {name} WHERE file_id {{among}}", self.tx.ids(absorbed))
 
     def _replace_delete_file(self, table_id: int, deletes: FileDeletes, new: DeleteFile) -> None:
-        if new.predicted not in (None, self.snapshot):
+        if self._is_stale(new):
             paths = reading.table_paths(self.tx, self.data_path, [table_id], self.newest.id)
             self._schedule_deletion(self._new_file_id(), paths[table_id] + new.path)
             new = restamp(TableFolder(self.files, paths[table_id]), new, self.snapshot)
         if deletes.seen_delete_file is not None:
             old = deletes.seen_delete_file
-            self.tx.execute("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)
+            self.tx.send("DELETE FROM ducklake_delete_file WHERE delete_file_id = %s", old.id)
             self._schedule_deletion(old.id, old.path)
         self.tx.insert(
             "ducklake_delete_file",
@@ -256,15 +285,27 @@ class _Writer:
               new.count, new.size, new.footer_size, new.partial_max)],
         )  # fmt: skip
 
+    def _is_stale(self, new: DeleteFile) -> bool:
+        """Whether it was written for a snapshot that another client has taken."""
+        return new.predicted not in (None, self.snapshot)
+
     def _schedule_deletion(self, id_: int, path: str) -> None:
         """Leave a file to ducklake_cleanup_old_files: an older snapshot, or a reader, may still need it."""
-        self.tx.execute(
+        self.tx.send(
             "INSERT INTO ducklake_files_scheduled_for_deletion(data_file_id, path, path_is_relative, schedule_start)"
             " VALUES (%s, %s, %s, {now})",
             id_,
             path.removeprefix(self.data_path),
             path.startswith(self.data_path),
         )
+
+
+def _inlined_deletes(table_id: int) -> str:
+    return f"ducklake_inlined_delete_{table_id:d}"
+
+
+def _has_inlined(change: TableChange) -> bool:
+    return any(len(each.inlined) for each in change.deletes)
 
 
 def _partition_id(partitioning: Partitioning | None, table_id: int, file: DataFile) -> int | None:

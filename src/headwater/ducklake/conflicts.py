@@ -11,8 +11,10 @@ from __future__ import annotations
 from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import FileDeletes, PlannedCommit, Snapshot
+from headwater.ducklake.inlined import inlined_counts
+from headwater.ducklake.model import FileDeletes, InlinedEnds, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict
+from headwater.lake.sqltext import identifier
 
 __all__ = ["check"]
 
@@ -28,6 +30,7 @@ def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
         _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that is dropped does not matter
         _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
+        _check_inlined(tx, [each for change in commit.changes for each in change.inlined_ends])
     _check_truncated(tx, commit)
 
 
@@ -78,17 +81,32 @@ def _check_files(tx: Transaction, tables: set[int], planned: list[FileDeletes]) 
             raise CommitConflict(f"another client deleted from data file {each.data_file_id}", hint="plan again")
 
 
+def _check_inlined(tx: Transaction, planned: list[InlinedEnds]) -> None:
+    existing = tx.existing({each.name for each in planned}) if planned else set()
+    for each in planned:
+        there = 0
+        if each.name in existing:
+            among, given = ("", ()) if each.row_ids is None else (" AND row_id {among}", (tx.ids(each.row_ids),))
+            alive = f"SELECT count(*) FROM {identifier(each.name)} WHERE end_snapshot IS NULL{among}"
+            ((there,),) = tx.rows(alive, *given)
+        if there != each.rows:
+            raise CommitConflict(f"another client changed rows in {each.name!r}", hint="plan again")
+
+
 def _check_truncated(tx: Transaction, commit: PlannedCommit) -> None:
-    truncated = [change for change in commit.changes if change.truncate and isinstance(change.table, int)]
+    truncated = {change.table: change for change in commit.changes if change.truncate and isinstance(change.table, int)}
     if not truncated:
         return
     live = {
         file_id
         for (file_id,) in tx.rows(
             "SELECT data_file_id FROM ducklake_data_file WHERE table_id {among} AND end_snapshot IS NULL",
-            tx.ids(change.table for change in truncated if isinstance(change.table, int)),
+            tx.ids(truncated),
         )
     }
-    ended = {each.data_file_id for change in truncated for each in change.deletes if each.ended}
-    if live != ended:
+    ended = {each.data_file_id for change in truncated.values() for each in change.deletes if each.ended}
+    inlined = {each.name: each.live for found in inlined_counts(tx, truncated).values() for each in found if each.live}
+    if live != ended or inlined != {
+        each.name: each.rows for change in truncated.values() for each in change.inlined_ends
+    }:
         raise CommitConflict("another client added to a table that is to be truncated", hint="plan again")

@@ -21,7 +21,15 @@ from headwater.errors import TableError
 from headwater.files import durable, folder, inside
 from headwater.lake.parquet import field_with_id
 
-__all__ = ["INLINE_LIMIT", "delete_rows", "deleted_positions", "end_file", "restamp"]
+__all__ = [
+    "INLINE_LIMIT",
+    "delete_history",
+    "delete_rows",
+    "deleted_positions",
+    "end_file",
+    "restamp",
+    "write_delete_file",
+]
 
 INLINE_LIMIT = 1_000  # per data file: every scan of the table reads them all from the catalog
 
@@ -31,7 +39,7 @@ _POSITION_FIELD = 2147483645
 
 def deleted_positions(files: fs.FileSystem, live: LiveFile) -> RowNumbers:
     """The numbers of a file's deleted rows, in order."""
-    return _history(files, live)[0]
+    return delete_history(files, live)[0]
 
 
 def delete_rows(
@@ -47,11 +55,11 @@ def delete_rows(
         return end_file(where, live)
     if len(rows) + len(live.inlined_positions) <= inline_limit and not doubled:
         return replace(_untouched(live), inlined=rows)
-    old_rows, old_snapshots = _history(where.files, live)
+    old_rows, old_snapshots = delete_history(where.files, live)
     every = np.concatenate([old_rows, rows])
     snapshots = np.concatenate([old_snapshots, np.full(len(rows), snapshot, np.int64)])
     order = np.argsort(every, kind="stable")
-    written = _write(where, where.new_name("-delete"), live.path, (every[order], snapshots[order]))
+    written = write_delete_file(where, where.new_name("-delete"), live.path, (every[order], snapshots[order]))
     return replace(_untouched(live), delete_file=replace(written, predicted=snapshot))
 
 
@@ -61,7 +69,7 @@ def end_file(where: TableFolder, live: LiveFile) -> FileDeletes:
         return replace(_untouched(live), ended=True)
     # For an ended file, table_changes shows either its inlined deletes or its end, never both (extension 1.5.5): so
     # the old deletes move to a delete file, which it does subtract from what the end deletes.
-    written = _write(where, where.new_name("-delete"), live.path, _history(where.files, live))
+    written = write_delete_file(where, where.new_name("-delete"), live.path, delete_history(where.files, live))
     return replace(_untouched(live), delete_file=written, ended=True)
 
 
@@ -72,7 +80,7 @@ def restamp(where: TableFolder, written: DeleteFile, snapshot: int) -> DeleteFil
     snapshots[snapshots == written.predicted] = snapshot
     data_path = table.column("file_path")[0].as_py()
     name = written.path.removesuffix("-delete.parquet") + f"-{snapshot}-delete.parquet"
-    again = _write(where, name, data_path, (table.column("pos").to_numpy(), snapshots))
+    again = write_delete_file(where, name, data_path, (table.column("pos").to_numpy(), snapshots))
     return replace(again, predicted=snapshot)
 
 
@@ -83,10 +91,10 @@ def _untouched(live: LiveFile) -> FileDeletes:
 def _doubled(files: fs.FileSystem, live: LiveFile) -> int:
     """How many deletes are both in the catalog and in the delete file: the extension's flush may leave such."""
     both = live.delete_file is not None and len(live.inlined_positions)
-    return live.deleted_count - len(_history(files, live)[0]) if both else 0
+    return live.deleted_count - len(delete_history(files, live)[0]) if both else 0
 
 
-def _history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, RowNumbers]:
+def delete_history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, RowNumbers]:
     """Every row number deleted so far, in order, and the snapshot that deleted it."""
     positions, snapshots = live.inlined_positions, live.inlined_snapshots
     if live.delete_file is not None:
@@ -112,7 +120,10 @@ def _read(files: fs.FileSystem, path: str) -> pa.Table:
         return pq.read_table(source)
 
 
-def _write(where: TableFolder, name: str, data_path: str, history: tuple[RowNumbers, RowNumbers]) -> DeleteFile:
+def write_delete_file(
+    where: TableFolder, name: str, data_path: str, history: tuple[RowNumbers, RowNumbers]
+) -> DeleteFile:
+    """Write the ascending numbers of deleted rows, and the snapshot that deleted each."""
     positions, snapshots = history
     fields = [
         field_with_id("file_path", pa.string(), _PATH_FIELD),

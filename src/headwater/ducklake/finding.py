@@ -1,4 +1,7 @@
-"""Looking at a lake without changing anything: does it exist, is it usable, could it be created?"""
+"""Looking at a lake without changing anything: does it exist, is it usable, could it be created?
+
+One that was looked at before, by another process perhaps, is taken for what it was.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3, absolute, check_could_write
 
-__all__ = ["check_could_open", "find_lake"]
+__all__ = ["check_could_open", "find_lake", "known_lake"]
 
 
 def find_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake | None:
@@ -28,6 +31,15 @@ def find_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake | None:
         catalog.close()
         raise
     return Lake(where, path, catalog, s3)
+
+
+def known_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
+    """The lake at `url`, which was opened for writing before, perhaps elsewhere: nothing is asked, created or checked.
+
+    If it is gone meanwhile, the first question to it says so.
+    """
+    where = parse_lake_url(url)
+    return Lake(where, absolute(data_path), open_catalog(where), s3)
 
 
 def check_could_open(url: str, data_path: str, *, s3: S3 | None = None) -> None:

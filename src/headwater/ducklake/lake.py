@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TypeVar
 
 import duckdb
 from pyarrow import fs
 
-from headwater.change import Lsn, TableName
-from headwater.ducklake import attempts, reading
+from headwater.change import TableName
+from headwater.ducklake import attempts, inlined, reading
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect
-from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PlannedCommit, Position, Snapshot, numbered
+from headwater.ducklake.gates import for_duckdb
+from headwater.ducklake.inlined import InlinedCounts, InlinedTable
+from headwater.ducklake.model import (
+    Field,
+    LakeTable,
+    LiveFile,
+    NewTable,
+    PlannedCommit,
+    Snapshot,
+    TablePosition,
+    numbered,
+)
 from headwater.ducklake.positions import positions, reached
 from headwater.ducklake.schema import safe_folder, schema_folder
-from headwater.ducklake.url import LakeUrl
+from headwater.ducklake.url import LakeUrl, SqliteUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
 from headwater.files import S3, filesystem, inside
 from headwater.lake.names import Names
-from headwater.lake.sqltext import literal
+from headwater.lake.stream import P
 
 __all__ = ["Lake"]
 
-Noted = TypeVar("Noted")
+Done = TypeVar("Done")
 
 
 class Lake:
@@ -40,29 +52,51 @@ class Lake:
         self.data_path = data_path
         self.s3 = s3
         self._catalog = catalog
+        self._held = threading.local()  # has the transaction of `at_once`
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
         """Where the lake's files are. It is not sent to workers: they call `files.filesystem` themselves."""
         return filesystem(self.data_path, self.s3)
 
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
     def close(self) -> None:
         self._catalog.close()
 
     # -- questions
 
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Inside, one connection serves all that this thread asks and changes."""
+        return self._catalog.kept_open()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, this thread asks everything in one transaction: it costs less, and all answers are of one moment.
+
+        Nothing may be changed inside.
+        """
+        with self.reading() as tx:
+            before, self._held.tx = getattr(self._held, "tx", None), tx
+            try:
+                yield
+            finally:
+                self._held.tx = before
+
     def id(self) -> str:
         """The lake's identity, wherever it is moved: the UUID that DuckLake gave its first schema."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.first_schema(tx)
 
     def prepared(self) -> bool:
         """Whether Headwater has ever opened it for writing."""
-        with self._reading() as tx:
-            return "headwater_position" in tx.tables("headwater_position")
+        with self.reading() as tx:
+            return bool(tx.existing(["headwater_position"]))
 
     def snapshot(self) -> Snapshot:
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.newest_snapshot(tx)
 
     def table(self, name: TableName) -> LakeTable | None:
@@ -70,8 +104,13 @@ class Lake:
 
     def tables(self, names: Collection[TableName] | None = None) -> dict[TableName, LakeTable]:
         """Those of the named tables that exist, spelled exactly so; without names, all tables."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.live_tables(tx, self.data_path, names)
+
+    def tables_by_id(self, ids: Collection[int]) -> dict[int, LakeTable]:
+        """Those of the tables with these ids that exist."""
+        with self.reading() as tx:
+            return {table.id: table for table in reading.live_tables(tx, self.data_path, ids=ids).values()}
 
     def files(
         self,
@@ -84,7 +123,7 @@ class Lake:
 
         Files of the tables in `partitions_of` come with their partitions.
         """
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {}, partitions_of)
 
     def missing_files(self, table_ids: Collection[int], *, every_file: bool) -> dict[int, str]:
@@ -108,39 +147,49 @@ class Lake:
         deletes = {each.delete_file.path: each.table_id for each in found if each.delete_file is not None}
         return {each.path: each.table_id for each in found} | deletes
 
-    def inlined_rows(self, table_ids: Collection[int]) -> set[int]:
-        """The tables that hold rows in the catalog itself; `flush_inlined` moves them into files."""
-        with self._reading() as tx:
-            return reading.tables_with_inlined_rows(tx, table_ids)
+    def inlined_counts(self, table_ids: Collection[int]) -> dict[int, list[InlinedCounts]]:
+        """How many rows of these tables are in the catalog itself, by its tables, of each the oldest first."""
+        with self.reading() as tx:
+            return inlined.inlined_counts(tx, table_ids)
 
-    def positions(self, source: str) -> dict[int, Position]:
+    def inlined_table(self, table_id: int, found: InlinedCounts) -> InlinedTable:
+        """One of those tables of the catalog, with the columns of its time."""
+        with self.reading() as tx:
+            return inlined.inlined_table(tx, self.data_path, table_id, found.name, found.schema_version)
+
+    def sorted_tables(self, table_ids: Collection[int]) -> set[int]:
+        """Those of these tables that another client has sorted."""
+        with self.reading() as tx:
+            return inlined.is_sorted(tx, table_ids)
+
+    def positions(self, source: str, kind: type[P]) -> dict[int, TablePosition[P]]:
         """How far each table of a source has come here, by the source's OID."""
-        with self._reading() as tx:
-            return positions(tx, source)
+        with self.reading() as tx:
+            return positions(tx, source, kind)
 
-    def reached(self, source: str) -> tuple[int, Lsn] | None:
+    def reached(self, source: str, kind: type[P]) -> tuple[int, P] | None:
         """How far the foremost table of a source has come, and the snapshot that shows it; None if there is none."""
-        with self._reading() as tx:
-            return reached(tx, source)
+        with self.reading() as tx:
+            return reached(tx, source, kind)
 
     def commits(self) -> list[tuple[int, str | None]]:
         """Every snapshot that is not expired, the oldest first, with the extra info of its commit."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.commits(tx)
 
     def names_at(self, snapshot: int) -> dict[int, TableName]:
         """The names that tables had in a snapshot, by their ids."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.names_at(tx, snapshot)
 
     def next_column_id(self, table_id: int) -> int:
         """The id for the next column of a table: never used before, not even by a column that was dropped."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             return reading.next_column_id(tx, table_id)
 
     def names(self, giving_up: Collection[int] = ()) -> Names:
         """The names that are taken, without those of the tables in `giving_up`."""
-        with self._reading() as tx:
+        with self.reading() as tx:
             taken = [name for name, id_, _ in reading.relations(tx) if id_ not in giving_up]
             return Names(reading.schemas(tx), taken)
 
@@ -149,7 +198,7 @@ class Lake:
     def new_table(self, name: TableName, columns: Collection[Field]) -> NewTable:
         """Prepare a table for a commit to create: its columns numbered, its folder known."""
         check_names(str(name), columns)
-        with self._reading() as tx:
+        with self.reading() as tx:
             schema_path = reading.schema_path(tx, self.data_path, name.schema)
         if schema_path is None:
             schema_path = self.data_path + safe_folder(name.schema, schema_folder(name.schema))
@@ -164,7 +213,7 @@ class Lake:
         """
         for wait in pauses():
             try:
-                with self._catalog.transaction(write=True) as tx:
+                with self._writing() as tx:
                     return write_commit(tx, self.filesystem, self.data_path, commit)
             except Raced:
                 time.sleep(wait)
@@ -172,42 +221,33 @@ class Lake:
 
     def begin(self, source: str) -> str:
         """Note an attempt to write: files get its name, and `commit` lands it. `collect` deletes what does not land."""
-        return self._noted(lambda tx: attempts.begin(tx, source))
+        return self.changed_by(lambda tx: attempts.begin(tx, source))
 
-    def collect(self, source: str) -> int:
-        """Delete the files of a source's attempts that did not land; how many. None may be under way."""
-        left = self._noted(lambda tx: attempts.close(tx, source))
+    def collect(self, source: str, elsewhere: Collection[str] = ()) -> int:
+        """Delete the files of a source's attempts that did not land, and of these that are noted elsewhere; how many.
+
+        None may be under way.
+        """
+        left = self.changed_by(lambda tx: attempts.close(tx, source, elsewhere))
         if not left:
             return 0
-        with self._reading() as tx:
+        with self.reading() as tx:
             found = attempts.leftovers(tx, self.filesystem, self.data_path, left)
         for path in found:
             self.filesystem.delete_file(path)
         # The next call looks once more for some of them: a worker may outlive its job, and write for a moment.
-        self._noted(lambda tx: attempts.forget(tx, [each for each, closed in left.items() if closed]))
+        self.changed_by(lambda tx: attempts.forget(tx, [each for each, closed in left.items() if closed]))
         return len(found)
 
-    def _noted(self, work: Callable[[Transaction], Noted]) -> Noted:
+    def changed_by(self, work: Callable[[Transaction], Done]) -> Done:
+        """Do this to the catalog in one transaction; again, if another writer was in its way."""
         for wait in pauses():
             try:
-                with self._catalog.transaction(write=True) as tx:
+                with self._writing() as tx:
                     return work(tx)
             except Raced:
                 time.sleep(wait)
         raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it")
-
-    def flush_inlined(self, table: LakeTable) -> None:
-        """Move rows that other clients put into the catalog into files; CommitConflict if others commit meanwhile."""
-        with self.attached() as (con, alias):
-            # When it retries on PostgreSQL, it leaves deletes in the catalog that it has also written to a file.
-            con.execute("SET ducklake_max_retry_count = 0")
-            try:
-                con.execute(
-                    f"CALL ducklake_flush_inlined_data({literal(alias)}, schema_name => {literal(table.schema)},"
-                    f" table_name => {literal(table.name)})"
-                )
-            except duckdb.TransactionException as error:
-                raise CommitConflict(f"others changed {table.name!r} during a flush", hint="try again") from error
 
     # -- DuckDB
 
@@ -216,7 +256,9 @@ class Lake:
         self, *, read_only: bool = False, snapshot: int | None = None
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
         """A DuckDB connection with this lake attached, and its alias there."""
-        with connect() as con:
+        if isinstance(self.url, SqliteUrl):
+            self._catalog.close()
+        with for_duckdb(self.url), connect() as con:
             try:
                 attach(con, self.url, "lake", s3=self.s3, read_only=read_only, snapshot=snapshot)
             except duckdb.Error as error:
@@ -224,8 +266,17 @@ class Lake:
                 raise (Unreachable if isinstance(error, duckdb.IOException) else OperatorMustAct)(what) from None
             yield con, "lake"
 
+    def _writing(self) -> AbstractContextManager[Transaction]:
+        assert getattr(self._held, "tx", None) is None, "nothing is changed while everything is asked at once"
+        return self._catalog.transaction(write=True)
+
     @contextmanager
-    def _reading(self) -> Iterator[Transaction]:
+    def reading(self) -> Iterator[Transaction]:
+        """A transaction for questions, all of which see one state of the catalog; inside `at_once`, that of it."""
+        held: Transaction | None = getattr(self._held, "tx", None)
+        if held is not None:
+            yield held
+            return
         try:
             with self._catalog.transaction() as tx:
                 yield tx

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from headwater.change import Lsn, TableName
+from headwater.change import Position, TableName
 from headwater.lake.counts import Counts
+from headwater.lake.stream import P
 
 __all__ = [
     "Advance",
@@ -20,6 +22,8 @@ __all__ = [
     "DeleteFile",
     "Field",
     "FileDeletes",
+    "InlinedEnds",
+    "InlinedRows",
     "LakeTable",
     "LiveDeleteFile",
     "LiveFile",
@@ -27,10 +31,10 @@ __all__ = [
     "PartitionKey",
     "Partitioning",
     "PlannedCommit",
-    "Position",
     "RowNumbers",
     "Snapshot",
     "TableChange",
+    "TablePosition",
     "TableRef",
     "numbered",
 ]
@@ -137,8 +141,8 @@ class LiveFile:
 
     `bounds` has, for the columns asked for, the lowest and highest value in DuckLake's text, None where unknown.
     `mapping_id` is set for files that other clients added without field ids; `names` has the names of the columns in
-    such a file, by column id. `partition` are its values for the keys of the partitioning `partition_id`, if they were
-    asked for.
+    such a file, by column id, and `in_path` the columns whose value is not in the file but in its path. `partition` are
+    its values for the keys of the partitioning `partition_id`, if they were asked for.
     """
 
     id: int
@@ -152,6 +156,7 @@ class LiveFile:
     inlined_snapshots: RowNumbers = field(default_factory=_nothing)
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
+    in_path: frozenset[int] = frozenset()
     partition_id: int | None = None
     partition: tuple[str | None, ...] = ()
 
@@ -161,11 +166,11 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TablePosition(Generic[P]):
     """How far a source table has come in this lake, its table here, and the sink's note on its columns (`mirrored`)."""
 
     table_id: int
-    lsn: Lsn
+    position: P
     mirrored: str | None = None
     counts: Counts = field(default_factory=Counts)
 
@@ -178,8 +183,8 @@ class Advance:
     """
 
     table: TableRef
-    expected: Lsn | None
-    new: Lsn
+    expected: Position | None
+    new: Position
     mirrored: str | None = None
     counts: Counts = field(default_factory=Counts)
 
@@ -272,14 +277,34 @@ class Alteration:
     name: TableName | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class InlinedRows:
+    """Rows for the catalog itself: their columns, as it stores the values. A row without an id is a new one."""
+
+    fields: tuple[Field, ...]
+    values: Sequence[Sequence[object]]  # by column
+    row_ids: Sequence[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedEnds:
+    """Rows in the catalog that end with a commit, by the table of the catalog that has them; without ids, all of it."""
+
+    name: str
+    rows: int
+    row_ids: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """Files in, rows and files out. With `truncate`, `deletes` ends every file the table has."""
+    """Files and rows in, rows and files out. With `truncate`, all files and rows that the table has end."""
 
     table: TableRef
     data_files: tuple[DataFile, ...] = ()
     deletes: tuple[FileDeletes, ...] = ()
     truncate: bool = False
+    inlined: tuple[InlinedRows, ...] = ()
+    inlined_ends: tuple[InlinedEnds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,4 +326,5 @@ class PlannedCommit:
     alterations: tuple[Alteration, ...] = ()
     dropped: tuple[int, ...] = ()
     forgotten: tuple[int, ...] = ()  # OIDs of source tables whose positions are removed
-    attempt: str | None = None  # the attempt that wrote the files, from `Lake.begin`
+    attempt: str | None = None  # the attempt that wrote the files
+    noted: bool = True  # in the lake, by `Lake.begin`; else its caller has noted it elsewhere

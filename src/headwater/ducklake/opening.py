@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-
-import duckdb
+from collections.abc import Callable
 
 from headwater.ducklake.attempts import ATTEMPT_TABLE
 from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog, pauses
-from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.positions import POSITION_TABLE
+from headwater.ducklake.template import write_catalog
 from headwater.ducklake.url import LakeUrl, SqliteUrl, parse_lake_url
 from headwater.errors import ConfigError, OperatorMustAct, Unreachable
 from headwater.files import S3, absolute, check_writable, make_folder
@@ -21,9 +20,10 @@ __all__ = ["check_usable", "open_lake"]
 
 _VERSION = "1.0"
 _INDEXES = (  # the catalog has none but primary keys; thousands of files need them
-    "CREATE INDEX IF NOT EXISTS headwater_data_file ON ducklake_data_file(table_id)",
-    "CREATE INDEX IF NOT EXISTS headwater_delete_file ON ducklake_delete_file(data_file_id)",
-    "CREATE INDEX IF NOT EXISTS headwater_file_stats ON ducklake_file_column_stats(table_id, column_id)",
+    "CREATE INDEX headwater_data_file ON ducklake_data_file(table_id)",
+    "CREATE INDEX headwater_ended_file ON ducklake_data_file(table_id, end_snapshot) WHERE end_snapshot IS NOT NULL",
+    "CREATE INDEX headwater_delete_file ON ducklake_delete_file(data_file_id)",
+    "CREATE INDEX headwater_file_stats ON ducklake_file_column_stats(table_id, column_id)",
 )
 
 
@@ -33,39 +33,32 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
     path = absolute(data_path)
     catalog = open_catalog(where)
     try:
-        created = not catalog.exists()
+        there = catalog.exists()
         check_writable(path, s3)
-        if created:
-            _create(where, path, catalog, s3)
+        if not there:
+            _create(where, path, catalog)
         check_usable(where, path, catalog)
-        _prepare(catalog, created)
+        if there:
+            _prepare(catalog)
     except BaseException:
         catalog.close()
         raise
     return Lake(where, path, catalog, s3)
 
 
-def _create(url: LakeUrl, data_path: str, catalog: Catalog, s3: S3 | None) -> None:
-    """Create the lake through the extension; if several processes do so at the same time, they end up with one lake."""
-    failed: duckdb.Error | None = None
-    for wait in pauses():
-        if isinstance(url, SqliteUrl):
-            _new_sqlite_file(url)
-        con = connect()
-        try:
-            attach(con, url, "lake", data_path=data_path, s3=s3)
-            return
-        except duckdb.Error as error:
-            failed = error  # perhaps another process is creating it right now
-        finally:
-            con.close()
-        time.sleep(wait)
-        if catalog.exists():
-            return
-    reason = " ".join(str(failed).split())
-    raise OperatorMustAct(
-        f"cannot create a lake in {url}: {reason}", hint="check the privileges on the database or folder"
-    )
+def _create(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
+    """Create the lake, ready for us; if several processes do so at the same time, they end up with one lake."""
+    if isinstance(url, SqliteUrl):
+        _new_sqlite_file(url)
+    _written(catalog, lambda tx: _create_in(tx, url, data_path))
+
+
+def _create_in(tx: Transaction, url: LakeUrl, data_path: str) -> None:
+    if not tx.existing(["ducklake_metadata"]):
+        tx.make_schema()
+        write_catalog(tx, url, data_path)
+        _settle(tx)
+    _own_tables(tx)
 
 
 def _new_sqlite_file(url: SqliteUrl) -> None:
@@ -102,27 +95,31 @@ def check_usable(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
         )
 
 
-def _prepare(catalog: Catalog, created: bool) -> None:
-    for wait in pauses():
-        try:
-            with catalog.transaction() as tx:
-                if {"headwater_position", "headwater_attempt"} <= tx.tables("headwater_"):
-                    return
-            with catalog.transaction(write=True) as tx:
-                tx.execute(POSITION_TABLE)
-                tx.execute(ATTEMPT_TABLE)
-                if created:
-                    _settle(tx)
-            return
-        except Raced:
-            time.sleep(wait)
-    raise Unreachable("the catalog stayed locked", hint="another client holds it")
+def _prepare(catalog: Catalog) -> None:
+    with catalog.transaction() as tx:
+        prepared = len(tx.existing(["headwater_position", "headwater_attempt"])) == 2
+    if not prepared:
+        _written(catalog, _own_tables)
+
+
+def _own_tables(tx: Transaction) -> None:
+    tx.send(POSITION_TABLE)
+    tx.send(ATTEMPT_TABLE)
 
 
 def _settle(tx: Transaction) -> None:
     """Settings of a lake that we create: no rows in the catalog (they are hard to delete there), and indexes."""
-    option = ("data_inlining_row_limit", "0")
-    if not tx.rows("SELECT 1 FROM ducklake_metadata WHERE key = %s AND scope IS NULL", option[0]):
-        tx.insert("ducklake_metadata", "key, value", [option])
+    tx.insert("ducklake_metadata", "key, value", [("data_inlining_row_limit", "0")])
     for index in _INDEXES:
-        tx.execute(index)
+        tx.send(index)
+
+
+def _written(catalog: Catalog, work: Callable[[Transaction], None]) -> None:
+    for wait in pauses():
+        try:
+            with catalog.transaction(write=True) as tx:
+                work(tx)
+            return
+        except Raced:
+            time.sleep(wait)
+    raise Unreachable("the catalog stayed locked", hint="another client holds it")

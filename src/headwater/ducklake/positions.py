@@ -5,38 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Advance, PlannedCommit, Position
+from headwater.ducklake.model import Advance, PlannedCommit, TablePosition
 from headwater.errors import AlreadyDelivered, OperatorMustAct
 from headwater.lake.counts import Counts
+from headwater.lake.stream import P
 
-__all__ = ["POSITION_TABLE", "advance", "positions", "reached"]
+__all__ = ["POSITION_TABLE", "advance", "mirrored", "positions", "reached"]
 
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
-    " table_id bigint NOT NULL, lsn bigint NOT NULL, snapshot_id bigint NOT NULL, mirrored text,"
+    " table_id bigint NOT NULL, position bigint NOT NULL, snapshot_id bigint NOT NULL, mirrored text,"
     " copied bigint NOT NULL, inserted bigint NOT NULL, updated bigint NOT NULL, deleted bigint NOT NULL,"
     " quarantined bigint NOT NULL, PRIMARY KEY (source, source_oid))"
 )
 
 
-def positions(tx: Transaction, source: str) -> dict[int, Position]:
+def positions(tx: Transaction, source: str, kind: type[P]) -> dict[int, TablePosition[P]]:
     """How far each table of a source has come, by the source's OID."""
     found = tx.rows(
-        "SELECT source_oid, table_id, lsn, mirrored, copied, inserted, updated, deleted, quarantined"
+        "SELECT source_oid, table_id, position, mirrored, copied, inserted, updated, deleted, quarantined"
         " FROM headwater_position WHERE source = %s",
         source,
     )
     return {
-        oid: Position(table_id, Lsn(lsn), mirrored, Counts(*counts)) for oid, table_id, lsn, mirrored, *counts in found
+        oid: TablePosition(table_id, kind(value), mirrored, Counts(*counts))
+        for oid, table_id, value, mirrored, *counts in found
     }
 
 
-def reached(tx: Transaction, source: str) -> tuple[int, Lsn] | None:
+def reached(tx: Transaction, source: str, kind: type[P]) -> tuple[int, P] | None:
     """The newest snapshot that brought a source's tables on, or that they were found unchanged in, and how far."""
-    ((snapshot, lsn),) = tx.rows("SELECT max(snapshot_id), max(lsn) FROM headwater_position WHERE source = %s", source)
-    return None if snapshot is None else (snapshot, Lsn(lsn))
+    ((snapshot, value),) = tx.rows(
+        "SELECT max(snapshot_id), max(position) FROM headwater_position WHERE source = %s", source
+    )
+    return None if snapshot is None else (snapshot, kind(value))
+
+
+def mirrored(tx: Transaction, table_id: int) -> str | None:
+    """Which columns of a source a table mirrors, as its sink has noted it; None if it is not a mirror of ours."""
+    if not tx.existing(["headwater_position"]):
+        return None
+    found = tx.rows("SELECT mirrored FROM headwater_position WHERE table_id = %s AND mirrored IS NOT NULL", table_id)
+    return str(found[0][0]) if found else None
 
 
 def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
@@ -56,8 +68,9 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
             )
     _forget(tx, commit, [row[1] for row in first])
     if _insert(tx, first) + _update(tx, next_) != len(commit.positions):
-        now = positions(tx, commit.source)
-        there = [f"{oid}: {now[oid].lsn}" if oid in now else f"{oid}: new" for oid in commit.positions]
+        now = dict(tx.rows("SELECT source_oid, position FROM headwater_position WHERE source = %s", commit.source))
+        steps = commit.positions.items()
+        there = [f"{oid}: {step.new.at(now[oid]) if oid in now else 'new'}" for oid, step in steps]
         raise AlreadyDelivered(
             f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
             hint="read the positions again and go on from there",
@@ -87,8 +100,8 @@ def _forget(tx: Transaction, commit: PlannedCommit, first: Sequence[int]) -> Non
 
 def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
     return tx.execute_many(
-        "INSERT INTO headwater_position(source, source_oid, table_id, lsn, snapshot_id, mirrored, copied, inserted,"
-        " updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        "INSERT INTO headwater_position(source, source_oid, table_id, position, snapshot_id, mirrored, copied,"
+        " inserted, updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (source, source_oid) DO NOTHING",
         rows,
     )
@@ -96,9 +109,9 @@ def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
 
 def _update(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
     return tx.execute_many(
-        "UPDATE headwater_position SET table_id = %s, lsn = %s, snapshot_id = %s, mirrored = COALESCE(%s, mirrored),"
-        " copied = copied * %s + %s, inserted = inserted * %s + %s, updated = updated * %s + %s,"
-        " deleted = deleted * %s + %s, quarantined = quarantined + %s"
-        " WHERE source = %s AND source_oid = %s AND lsn = %s",
+        "UPDATE headwater_position SET table_id = %s, position = %s, snapshot_id = %s,"
+        " mirrored = COALESCE(%s, mirrored), copied = copied * %s + %s, inserted = inserted * %s + %s,"
+        " updated = updated * %s + %s, deleted = deleted * %s + %s, quarantined = quarantined + %s"
+        " WHERE source = %s AND source_oid = %s AND position = %s",
         rows,
     )

@@ -27,15 +27,18 @@ __all__ = [
     "inlined_delete_counts",
     "live_files",
     "live_tables",
+    "mapped_names",
     "names_at",
     "newest_snapshot",
     "next_column_id",
     "partitionings",
     "relations",
+    "resolved",
     "schema_path",
     "schemas",
+    "table_at",
     "table_paths",
-    "tables_with_inlined_rows",
+    "unions",
 ]
 
 _UNION = 100  # tables in one UNION ALL; SQLite allows 500
@@ -90,7 +93,7 @@ def schema_path(tx: Transaction, data_path: str, schema: str) -> str | None:
     found = tx.rows(
         "SELECT path, path_is_relative FROM ducklake_schema WHERE schema_name = %s AND end_snapshot IS NULL", schema
     )
-    return _resolved(data_path, *found[0]) if found else None
+    return resolved(data_path, *found[0]) if found else None
 
 
 def schemas(tx: Transaction) -> list[str]:
@@ -113,25 +116,30 @@ def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
 
 
 def live_tables(
-    tx: Transaction, data_path: str, names: Collection[TableName] | None = None
+    tx: Transaction,
+    data_path: str,
+    names: Collection[TableName] | None = None,
+    ids: Collection[int] | None = None,
 ) -> dict[TableName, LakeTable]:
-    """The tables of the newest snapshot that have these names (all, if none are given)."""
+    """The tables of the newest snapshot that have these names, or these ids (all, if none are given)."""
     wanted = None if names is None else {name.name for name in names}
+    among, args = ("", ()) if ids is None else (" AND t.table_id {among}", (tx.ids(ids),))
     found = [
         row
         for row in tx.rows(
             "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
             " t.path_is_relative FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
-            " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+            f" WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL{among}",
+            *args,
         )
         if wanted is None or row[2] in wanted
     ]
-    ids = tx.ids(row[0] for row in found)
-    columns = _columns(tx, ids)
-    partitioned = partitionings(tx, ids)
+    there = tx.ids(row[0] for row in found)
+    columns = _columns(tx, there)
+    partitioned = partitionings(tx, there)
     tables = {}
     for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
-        path = _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
+        path = resolved(resolved(data_path, schema_at, schema_relative), table_at, table_relative)
         table = LakeTable(id_, schema, name, path, columns.get(id_, ()), partitioned.get(id_))
         tables[TableName(schema, name)] = table
     return tables if names is None else {name: tables[name] for name in names if name in tables}
@@ -154,11 +162,34 @@ def partitionings(tx: Transaction, ids: object) -> dict[int, Partitioning]:
     }
 
 
-def _columns(tx: Transaction, ids: object) -> dict[int, tuple[Field, ...]]:
+def table_at(tx: Transaction, data_path: str, which: int | TableName, snapshot: int) -> LakeTable | None:
+    """A table as it was in a snapshot, by its id or its name then; None if it was not there."""
+    condition, given = ("t.table_id = %s", (which,)) if isinstance(which, int) else _named(which)
+    found = tx.rows(
+        "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path, t.path_is_relative"
+        " FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+        f" WHERE {condition} AND {_AT.format('t.')} AND {_AT.format('s.')}",
+        *given,
+        *[snapshot] * 4,
+    )
+    for id_, schema, name, schema_path, schema_relative, path, relative in found:
+        where = resolved(resolved(data_path, schema_path, schema_relative), path, relative)
+        return LakeTable(id_, schema, name, where, _columns(tx, tx.ids([id_]), snapshot).get(id_, ()))
+    return None
+
+
+def _named(name: TableName) -> tuple[str, tuple[object, ...]]:
+    return "s.schema_name = %s AND t.table_name = %s", tuple(name)
+
+
+def _columns(tx: Transaction, ids: object, snapshot: int | None = None) -> dict[int, tuple[Field, ...]]:
+    """The columns of these tables by their ids: now, or in a snapshot."""
+    valid = "end_snapshot IS NULL" if snapshot is None else _AT.format("")
     children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
     for table_id, parent, *column in tx.rows(
         "SELECT table_id, parent_column, column_id, column_name, column_type, nulls_allowed, initial_default"
-        " FROM ducklake_column WHERE end_snapshot IS NULL AND table_id {among} ORDER BY column_order, column_id",
+        f" FROM ducklake_column WHERE {valid} AND table_id {{among}} ORDER BY column_order, column_id",
+        *(() if snapshot is None else (snapshot, snapshot)),
         ids,
     ):
         children[table_id, parent].append(tuple(column))
@@ -172,6 +203,11 @@ def _columns(tx: Transaction, ids: object) -> dict[int, tuple[Field, ...]]:
     return {table_id: fields(table_id, None) for table_id, parent in list(children) if parent is None}
 
 
+def resolved(base: str, path: str, relative: object) -> str:
+    """A path as the catalog stores it, made absolute."""
+    return base + path if relative else path
+
+
 def table_paths(tx: Transaction, data_path: str, table_ids: Collection[int], snapshot: int) -> dict[int, str]:
     found = tx.rows(
         "SELECT t.table_id, s.path, s.path_is_relative, t.path, t.path_is_relative FROM ducklake_table t"
@@ -181,7 +217,7 @@ def table_paths(tx: Transaction, data_path: str, table_ids: Collection[int], sna
         *[snapshot] * 4,
     )
     return {
-        table_id: _resolved(_resolved(data_path, schema_at, schema_relative), table_at, table_relative)
+        table_id: resolved(resolved(data_path, schema_at, schema_relative), table_at, table_relative)
         for table_id, schema_at, schema_relative, table_at, table_relative in found
     }
 
@@ -212,7 +248,7 @@ def live_files(
         snapshot,
         snapshot,
     )
-    names = _names(tx, {row[6] for row in found if row[6] is not None})
+    names = mapped_names(tx, {row[6] for row in found})
     none = (np.empty(0, np.int64), np.empty(0, np.int64))
     files = []
     for id_, table_id, path, relative, rows, row_id_start, mapping_id, partition_id, *deleted in found:
@@ -222,7 +258,7 @@ def live_files(
             LiveFile(
                 id_,
                 table_id,
-                _resolved(where, path, relative),
+                resolved(where, path, relative),
                 rows,
                 row_id_start,
                 mapping_id,
@@ -230,7 +266,7 @@ def live_files(
                 dead[0],
                 dead[1],
                 bounds.get(id_, {}),
-                names.get(mapping_id, {}),
+                *names[mapping_id],
                 partition_id,
                 partitions.get(id_, ()),
             )
@@ -242,20 +278,29 @@ def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
     id_, path, relative, format_, begin, count = row
     if id_ is None:
         return None
-    return LiveDeleteFile(id_, _resolved(table_path, path, relative), format_, begin, count)
+    return LiveDeleteFile(id_, resolved(table_path, path, relative), format_, begin, count)
 
 
-def _names(tx: Transaction, mappings: set[int]) -> dict[int | None, dict[int, str]]:
-    """By mapping: the names of columns in files without field ids."""
-    found: dict[int | None, dict[int, str]] = defaultdict(dict)
-    if mappings:
-        for mapping_id, column_id, name in tx.rows(
-            "SELECT mapping_id, target_field_id, source_name FROM ducklake_name_mapping"
-            " WHERE parent_column IS NULL AND mapping_id {among}",
-            tx.ids(mappings),
-        ):
-            found[mapping_id][column_id] = name
-    return found
+def mapped_names(
+    tx: Transaction, mappings: Collection[int | None]
+) -> Mapping[int | None, tuple[Mapping[int, str], frozenset[int]]]:
+    """By mapping: the names of columns in files without field ids, nested ones too, and which are in the path only."""
+    names: dict[int | None, dict[int, str]] = {each: {} for each in mappings}
+    in_path: dict[int | None, set[int]] = {each: set() for each in mappings}
+    asked = set(mappings) - {None}
+    for mapping_id, column_id, name, partition in (
+        tx.rows(
+            "SELECT mapping_id, target_field_id, source_name, is_partition FROM ducklake_name_mapping"
+            " WHERE mapping_id {among}",
+            tx.ids(each for each in asked if each is not None),
+        )
+        if asked
+        else ()
+    ):
+        names[mapping_id][column_id] = name
+        if partition:
+            in_path[mapping_id].add(column_id)
+    return {each: (names[each], frozenset(in_path[each])) for each in names}
 
 
 def _partitions(tx: Transaction, table_ids: Collection[int]) -> dict[int, tuple[str | None, ...]]:
@@ -290,14 +335,15 @@ def _bounds(tx: Transaction, ids: object, bounds_of: Mapping[int, Collection[int
     return found
 
 
-def _unions(tx: Transaction, selects: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def unions(tx: Transaction, selects: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of all these queries, a few of which are asked at once."""
     for start in range(0, len(selects), _UNION):
         yield from tx.rows(" UNION ALL ".join(selects[start : start + _UNION]))
 
 
 def _with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> list[str]:
-    existing = tx.tables("ducklake_inlined_delete_")
-    wanted = (f"ducklake_inlined_delete_{table_id:d}" for table_id in sorted(table_ids))
+    wanted = [f"ducklake_inlined_delete_{table_id:d}" for table_id in sorted(table_ids)]
+    existing = tx.existing(wanted)
     return [name for name in wanted if name in existing]
 
 
@@ -309,7 +355,7 @@ def _inlined_deletes(
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
         for name in _with_inlined_deletes(tx, table_ids)
     ]
-    rows = np.array(list(_unions(tx, selects)), np.int64).reshape(-1, 3)
+    rows = np.array(list(unions(tx, selects)), np.int64).reshape(-1, 3)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     files, starts = np.unique(rows[:, 0], return_index=True)
     parts = np.split(rows, starts[1:])
@@ -321,20 +367,4 @@ def inlined_delete_counts(tx: Transaction, table_ids: Collection[int]) -> dict[i
     selects = [
         f"SELECT file_id, count(*) FROM {name} GROUP BY file_id" for name in _with_inlined_deletes(tx, table_ids)
     ]
-    return dict(_unions(tx, selects))
-
-
-def tables_with_inlined_rows(tx: Transaction, table_ids: Collection[int]) -> set[int]:
-    """Tables with rows that other clients put into the catalog, where Headwater does not look."""
-    registered = tx.rows(
-        "SELECT table_id, table_name FROM ducklake_inlined_data_tables WHERE table_id {among}", tx.ids(table_ids)
-    )
-    selects = [
-        f'SELECT {table_id:d} WHERE EXISTS (SELECT 1 FROM "{name}" WHERE end_snapshot IS NULL)'
-        for table_id, name in registered
-    ]
-    return {table_id for (table_id,) in _unions(tx, selects)}
-
-
-def _resolved(base: str, path: str, relative: object) -> str:
-    return base + path if relative else path
+    return dict(unions(tx, selects))

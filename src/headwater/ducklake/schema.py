@@ -12,7 +12,8 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
-from headwater.ducklake.model import Alteration, NewTable, PartitionKey, PlannedCommit, Snapshot
+from headwater.ducklake.inlining import create_inlined_table
+from headwater.ducklake.model import Alteration, Field, NewTable, PartitionKey, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict
 from headwater.lake.names import Names
 
@@ -140,8 +141,8 @@ class _SchemaWriter:
         self._insert_columns(table.id, step.begun)
         # DuckDB answers from a table's bounds, which do not include what older rows show in a new column.
         self.tx.execute("DELETE FROM ducklake_table_column_stats WHERE table_id = %s", table.id)
-        self._forget_inlined(table.id)
         self._new_version(table.id)
+        self._follow_inlined(table.id, alteration.columns)
         self.log.append(f"altered_table:{table.id}")
 
     def _columns(self, table_id: int) -> dict[int, ColumnRow]:
@@ -155,15 +156,22 @@ class _SchemaWriter:
             for id_, order, name, type_, initial, default, nullable, parent, kind in found
         }
 
-    def _forget_inlined(self, table_id: int) -> None:
-        """Unregister the tables for others' inlined rows, which have the old columns; DuckDB creates new ones."""
-        if reading.tables_with_inlined_rows(self.tx, [table_id]):
-            raise CommitConflict(f"another client put rows of table {table_id} into the catalog", hint="plan again")
+    def _follow_inlined(self, table_id: int, columns: Sequence[Field]) -> None:
+        """Unregister the catalog's empty tables for its rows, which have the old columns.
+
+        One that has rows stays: they are shown under the new columns, as the rows of old files are. DuckDB puts its own
+        small inserts into the newest one, so there must be one of the new columns then.
+        """
+        stays = False
         for (name,) in self.tx.rows(
             "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = %s", table_id
         ):
-            if not self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):  # otherwise older snapshots need it
+            if self.tx.rows(f'SELECT 1 FROM "{name}" LIMIT 1'):
+                stays = True
+            else:
                 self.tx.execute("DELETE FROM ducklake_inlined_data_tables WHERE table_name = %s", name)
+        if stays:
+            create_inlined_table(self.tx, table_id, self.newest.schema_version + 1, columns)
 
     def _insert_columns(self, table_id: int, rows: Iterable[ColumnRow]) -> None:
         self.tx.insert(

@@ -11,6 +11,6 @@ _NAMES = {"string": "varchar", "binary": "blob"}
 
 def ducklake_type(kind: LakeType) -> str:
     """The type as DuckLake spells it; a list is just `list`, since its element is a column of its own."""
-    if kind.element is not None:
-        return "list"
+    if kind.nested:
+        return kind.logical
     return _NAMES.get(kind.logical, str(kind))

@@ -87,11 +87,13 @@ def plain_type(field: Field) -> pa.DataType:
 
 
 @lru_cache(maxsize=1024)  # a delivery asks for it several times for each of its tables
-def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False) -> pa.Schema:
-    """The schema of a data file; with row ids, their column comes last."""
+def parquet_schema(fields: tuple[Field, ...], *, with_row_ids: bool = False, with_snapshots: bool = False) -> pa.Schema:
+    """The schema of a data file; the columns of row ids and of snapshots, if it has them, come last."""
     columns = [field_with_id(field.name, arrow_type(field), field.id) for field in fields]
     if with_row_ids:
         columns.append(field_with_id(ROW_ID, pa.int64(), ROW_ID_FIELD))
+    if with_snapshots:
+        columns.append(field_with_id(SNAPSHOT_ID, pa.int64(), SNAPSHOT_ID_FIELD))
     return pa.schema(columns)
 
 
@@ -118,14 +120,17 @@ def write_data_file(
     fields: Sequence[Field],
     *,
     with_row_ids: bool = False,
+    with_snapshots: bool = False,
+    kind: str = "",
 ) -> DataFile:
     """Write rows into a new file in the table's folder; columns are taken by name and cast to `parquet_schema`.
 
     New rows and updated rows belong in different files: an updated row carries the id of the row it replaces, a new
-    row gets its id at the commit, from its place in the file.
+    row gets its id at the commit, from its place in the file. With snapshots, each row says which one made it. `kind`
+    becomes part of the file's name.
     """
-    name = where.below + where.new_name()
-    schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids)
+    name = where.below + where.new_name(kind)
+    schema = parquet_schema(tuple(fields), with_row_ids=with_row_ids, with_snapshots=with_snapshots)
     stats = StatsCollector(fields)
     written = write_parquet(
         where.files,

@@ -22,6 +22,7 @@ from headwater.lake.target import Destination, Reports, Target, misfits_of, rows
 from headwater.spark.faults import table_error
 from headwater.state import State
 from headwater.values.decode import Bad
+from headwater.values.keys import row_keys
 from headwater.values.types import LakeType
 
 __all__ = ["COPIED", "CopyOutcome", "CopyRange", "RangeOfTable", "gathered"]
@@ -104,7 +105,7 @@ class CopyRange:
         for name in key if not piece.history else ():
             if name in bad:
                 raise merging.unfit_key(str(relation.table), name, kinds[name], bad[name][0])
-        keys = merging.row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
+        keys = row_keys(rows, {name: kinds[name] for name in key}) if not piece.history else None
         numbers = {column.name: column.attnum for column in relation.columns}
         origin = Origin(self.target.source, relation.oid, str(relation.table), numbers)
         return quarantined(origin, rows, key, bad, lambda _: self.exported.lsn, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headwater import failpoints
@@ -15,9 +15,9 @@ from headwater.flow.names import granted
 from headwater.flow.preparing import Prepared, prepared
 from headwater.flow.recording import Delivered, record
 from headwater.flow.tables import DeliveryTables, StagedBatch, chosen, staged
-from headwater.lake.sink import Delivery, Landed
+from headwater.lake.sink import Delivery, Inline, Landed, Volume
 from headwater.lake.target import SETTLED, misfits_of, rows_of
-from headwater.merge import Failure, Merged
+from headwater.merge import Failure, Merged, Mirror
 from headwater.spark import surviving
 
 __all__ = ["deliver"]
@@ -60,7 +60,9 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
 
     def job(oids: Collection[int]) -> tuple[Delivery[Lsn], Merged]:
         mirrors = {oid: ready.mirrors[oid] for oid in oids}
-        attempt = ready.plan.begin({oid: mirror.key for oid, mirror in mirrors.items()}, batch.newest)
+        inline = None if m.inline_rows is None else Inline(_volumes(mirrors), m.inline_rows)
+        keys = {oid: mirror.key for oid, mirror in mirrors.items()}
+        attempt = ready.plan.begin(keys, batch.newest, inline=inline)
         if not mirrors:
             return attempt, Merged()
         lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine())
@@ -70,6 +72,10 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
     attempt, merged = survived.done or job(())
     died = {oid: Failure(error) for oid, error in survived.failed.items()}
     return _Written(attempt, Merged(merged.reports, merged.truncated, {**merged.failed, **died}), survived.tables)
+
+
+def _volumes(mirrors: Mapping[int, Mirror]) -> dict[int, Volume]:
+    return {oid: Volume(mirror.rows, mirror.bytes) for oid, mirror in mirrors.items()}
 
 
 def _land(m: Mirroring, tables: DeliveryTables, ready: Prepared, batch: StagedBatch, written: _Written) -> Delivered:

@@ -29,16 +29,22 @@ def maintain(
 
     What a delivery changes meanwhile is left for the next time.
     """
-    done = _merge(spark, maintenance, table, most) if policy.merge else Chores()
+    done = _merge(spark, maintenance, table, policy, most)
     if policy.expire is not None:
-        done += maintenance.expire(table, policy.expire)
+        done += maintenance.expire(table, policy.expire, policy.keep)
     if policy.orphans is not None:
         done += maintenance.remove_orphans(table, policy.orphans)
     return done
 
 
-def _merge(spark: Callable[[], SparkSession], maintenance: Maintenance, table: TableName, most: int | None) -> Chores:
-    merging = maintenance.merging(table, most)
+def _merge(
+    spark: Callable[[], SparkSession],
+    maintenance: Maintenance,
+    table: TableName,
+    policy: MaintenancePolicy,
+    most: int | None,
+) -> Chores:
+    merging = maintenance.merging(table, policy, most)
     if merging is None:
         return Chores()
     job = on_tasks(spark(), merging.bins, _reported(merging.writer), _REPORT)

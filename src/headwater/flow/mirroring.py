@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,6 +40,7 @@ class Mirroring:
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
+    inline_rows: int | None = None  # that a table may have in the lake's catalog; None: rows go into files only
 
     def close(self) -> None:
         """Give back the lake's connections; state and Spark belong to whoever opened them."""
@@ -87,13 +89,16 @@ def try_again(state: State, group: str, due: datetime | None = None) -> None:
             state.record(group, row.oid, Retried())
 
 
-def tidy(m: Mirroring) -> None:
-    """Delete segments that every table has passed, files that never became segments, and what killed batches left."""
+def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
+    """Delete segments that every table has passed, files that never became segments, and what killed batches left.
+
+    `routes` are the positions of others who read the log.
+    """
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
     waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
     # Of a table that was dropped nothing more comes.
     positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]
-    if positions and (gone := m.log.trim(min(positions), RETENTION) + m.log.collect_orphans()):
+    if positions and (gone := m.log.trim(min([*positions, *routes]), RETENTION) + m.log.collect_orphans()):
         logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))

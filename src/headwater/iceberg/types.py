@@ -19,7 +19,10 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
+    NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -31,11 +34,14 @@ from headwater.lake.casting import plain
 from headwater.lake.parquet import field_with_id
 from headwater.values.types import LakeType
 
-__all__ = ["arrow_schema", "arrow_type", "field_type", "iceberg_type", "plain_type"]
+__all__ = ["arrow_schema", "arrow_type", "field_ids", "field_type", "iceberg_type", "plain_type"]
 
 _TYPES: dict[str, IcebergType] = {
     "boolean": BooleanType(),
+    "int8": IntegerType(),
     "int16": IntegerType(),
+    "uint8": IntegerType(),
+    "uint16": IntegerType(),
     "int32": IntegerType(),
     "int64": LongType(),
     "uint32": LongType(),
@@ -73,20 +79,46 @@ def iceberg_type(kind: LakeType) -> str:
 
 
 def field_type(kind: LakeType, ids: Iterator[int]) -> IcebergType:
-    """Iceberg's type; the elements of lists are fields of their own, and get the next ids."""
+    """Iceberg's type; the parts of a nested one are fields of their own, and get the next ids."""
     if kind.element is not None:
         id_ = next(ids)
         return ListType(element_id=id_, element=field_type(kind.element, ids), element_required=False)
+    if kind.fields:
+        parts = [NestedField(next(ids), name, field_type(part, ids), required=False) for name, part in kind.fields]
+        return StructType(*parts) if kind.logical == "struct" else _map(*parts)
     if kind.logical == "decimal":
         return DecimalType(kind.arrow.precision, kind.arrow.scale)
     return _TYPES[kind.logical]
 
 
+def _map(key: NestedField, value: NestedField) -> MapType:
+    return MapType(key.field_id, key.field_type, value.field_id, value.field_type, value_required=False)
+
+
+def field_ids(type_: IcebergType) -> Iterator[int]:
+    """The ids of a nested type's parts, in the order in which `field_type` takes them."""
+    match type_:
+        case ListType():
+            parts: tuple[NestedField, ...] = (type_.element_field,)
+        case MapType():
+            parts = (type_.key_field, type_.value_field)
+        case StructType():
+            parts = type_.fields
+        case _:
+            parts = ()
+    for part in parts:
+        yield part.field_id
+        yield from field_ids(part.field_type)
+
+
 def arrow_type(type_: IcebergType) -> pa.DataType:
-    """The Arrow type that a column is written from, with the field ids of elements."""
+    """The Arrow type that a column is written from, with the field ids of its parts."""
     if isinstance(type_, ListType):
-        element = field_with_id("element", arrow_type(type_.element_type), type_.element_id)
-        return pa.list_(element.with_nullable(not type_.element_required))
+        return pa.list_(_arrow_field(type_.element_field))
+    if isinstance(type_, StructType):
+        return pa.struct([_arrow_field(each) for each in type_.fields])
+    if isinstance(type_, MapType):
+        return pa.map_(_arrow_field(type_.key_field), _arrow_field(type_.value_field))
     if isinstance(type_, DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
     if isinstance(type_, FixedType):
@@ -97,6 +129,10 @@ def arrow_type(type_: IcebergType) -> pa.DataType:
             hint="another client added it: drop the column in the lake, or keep it in a separate table",
         )
     return _ARROW[type_]
+
+
+def _arrow_field(field: NestedField) -> pa.Field:
+    return field_with_id(field.name, arrow_type(field.field_type), field.field_id, nullable=not field.required)
 
 
 def plain_type(type_: IcebergType) -> pa.DataType:

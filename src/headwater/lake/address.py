@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from headwater.change import Lsn
 from headwater.lake.partitioning import PartitionSupport
 from headwater.lake.reading import QueriedLake
 from headwater.lake.sink import Sink
+from headwater.lake.stream import P, Stream
 
 __all__ = ["LakeAddress"]
 
@@ -24,7 +24,7 @@ class LakeAddress(Protocol):
         """Refuse a lake that could not be opened for writing, or created. Nothing is changed."""
         ...
 
-    def find(self, source: str) -> Sink[Any, Lsn] | None:
+    def find(self, source: str, stream: Stream[P]) -> Sink[Any, P] | None:
         """The lake as it is, to look at; None if there is none. Nothing is created."""
         ...
 
@@ -36,6 +36,10 @@ class LakeAddress(Protocol):
         """The lake, for people to query."""
         ...
 
-    def open(self, source: str) -> Sink[Any, Lsn]:
-        """The lake, for the group that it knows as `source`; created when missing."""
+    def reopen(self, source: str, stream: Stream[P]) -> Sink[Any, P]:
+        """A lake that was opened before, without the questions that `open` asks: inside Spark's workers."""
+        ...
+
+    def open(self, source: str, stream: Stream[P]) -> Sink[Any, P]:
+        """The lake, for the stream that it knows as `source`; created when missing."""
         ...

@@ -5,32 +5,46 @@ It is safe beside deliveries, which never wait for it: where the two meet, maint
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Protocol
 
 from headwater.change import TableName
 
-__all__ = ["Chores", "Maintenance", "MaintenancePolicy", "MergeWriter", "Merging"]
+__all__ = ["Chores", "FlushLimits", "Maintenance", "MaintenancePolicy", "MergeWriter", "Merging"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLimits:
+    """Rows that a table has in the lake's catalog move into a file when they are so many, or the oldest is this old."""
+
+    rows: int = 1
+    age: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
-    """What to do; None: not at all. `expire` is the age of snapshots, `orphans` that of files that no snapshot has."""
+    """What to do; None: not at all. `expire` is the age of snapshots, `orphans` that of files that no snapshot has.
+
+    `keep` are snapshots of the lake that do not expire, however old they are.
+    """
 
     merge: bool = True
     expire: timedelta | None = None
     orphans: timedelta | None = None
+    keep: frozenset[int] = frozenset()
+    flush: FlushLimits | None = FlushLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """What is worth doing in one table, or what was done: numbers of files, of their bytes, and of snapshots."""
+    """What is worth doing in one table, or what was done: numbers of files, of their bytes, of snapshots, of rows."""
 
     merged_files: int = 0
     merged_bytes: int = 0
     written_files: int = 0
+    flushed_rows: int = 0
     expired_snapshots: int = 0
     expired_files: int = 0
     orphans: int = 0
@@ -79,12 +93,15 @@ class Maintenance(Protocol):
         """What would be done; nothing is changed."""
         ...
 
-    def merging(self, table: TableName, most: int | None = None) -> Merging | None:
-        """Begin to merge files, of at most so many bins; None if no file is worth it."""
+    def merging(self, table: TableName, policy: MaintenancePolicy, most: int | None = None) -> Merging | None:
+        """Begin to merge files, and to move rows from the catalog into files: at most so many bins; None: no need."""
         ...
 
-    def expire(self, table: TableName, age: timedelta) -> Chores:
-        """Remove snapshots that were replaced longer ago than this, and the files that only they needed."""
+    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = ()) -> Chores:
+        """Remove snapshots that were replaced longer ago than this, and the files that only they needed.
+
+        Where snapshots are those of the whole lake, the ones to `keep` stay.
+        """
         ...
 
     def remove_orphans(self, table: TableName, age: timedelta) -> Chores:

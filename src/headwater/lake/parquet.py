@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headwater.files import durable, inside
-from headwater.lake.casting import fitted
+from headwater.lake.casting import FIELD_ID, fitted
 
 __all__ = [
     "StoredColumn",
@@ -22,35 +22,40 @@ __all__ = [
     "field_with_id",
     "opened",
     "read_columns",
+    "read_group",
     "read_rows",
     "write_parquet",
 ]
 
-_ID = b"PARQUET:field_id"
 _ROW_GROUP = 122_880  # DuckDB's own; its threads share a file by row group
 
 
 def field_with_id(name: str, type_: pa.DataType, id_: int, *, nullable: bool = True) -> pa.Field:
-    return pa.field(name, type_, nullable, {_ID: str(id_).encode()})
+    return pa.field(name, type_, nullable, {FIELD_ID: str(id_).encode()})
 
 
 def field_id(field: pa.Field) -> int | None:
-    found = (field.metadata or {}).get(_ID)
+    found = (field.metadata or {}).get(FIELD_ID)
     return None if found is None else int(found)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column to read: its name and type now, its name in the file, and what rows show if the file lacks it."""
+    """A column to read: its name and type now, its name in the file, and what rows show if the file lacks it.
+
+    `labelled`, if the file has no field ids of its own: its type there, with the ids that its parts have.
+    """
 
     name: str
     type: pa.DataType
     stored: str | None
     initial: pa.Scalar | None = None
+    labelled: pa.DataType | None = None
 
     def shown(self, found: pa.Table | None, rows: int) -> pa.Array:
         if self.stored is not None and found is not None:
-            return fitted(found.column(self.stored).combine_chunks(), self.type)
+            column = found.column(self.stored).combine_chunks()
+            return fitted(column if self.labelled is None else fitted(column, self.labelled), self.type)
         return pa.nulls(rows, self.type) if self.initial is None else pa.repeat(self.initial, rows)
 
 
@@ -63,7 +68,7 @@ def read_columns(parquet: pq.ParquetFile, columns: Sequence[StoredColumn]) -> It
     first = 0
     for group in range(parquet.num_row_groups):  # iter_batches allocates a whole batch, however few rows there are
         rows = parquet.metadata.row_group(group).num_rows
-        yield first, _read(parquet, group, rows, columns)
+        yield first, read_group(parquet, group, columns)
         first += rows
 
 
@@ -76,13 +81,15 @@ def read_rows(parquet: pq.ParquetFile, columns: Sequence[StoredColumn], position
     for group in range(parquet.num_row_groups):
         wanted = positions[places[group] : places[group + 1]]
         if len(wanted):
-            found = _read(parquet, group, int(starts[group + 1] - starts[group]), columns)
+            found = read_group(parquet, group, columns)
             within = pa.array(wanted - starts[group])
             pieces.append(pa.Table.from_arrays([column.take(within) for column in found], schema=schema))
     return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
 
-def _read(parquet: pq.ParquetFile, group: int, rows: int, columns: Sequence[StoredColumn]) -> list[pa.Array]:
+def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColumn]) -> list[pa.Array]:
+    """An array for each column, with the rows of one row group."""
+    rows = parquet.metadata.row_group(group).num_rows
     names = [column.stored for column in columns if column.stored is not None]
     found = parquet.read_row_group(group, columns=names, use_threads=False) if names else None
     return [column.shown(found, rows) for column in columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -72,6 +73,10 @@ class QueriedLake(Protocol):
 
     def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
         """Attach the lake, to be read only; a query may not call functions that come with this."""
+        ...
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """In a process that also writes the lake, it is attached only inside this."""
         ...
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:

@@ -7,23 +7,26 @@ commit makes everything visible at once, the tables' new positions included; or 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import duckdb
 
 from headwater.change import NewestCommit, Position, Relation, TableName
-from headwater.errors import TableError
+from headwater.errors import HeadwaterError, TableError
 from headwater.lake import history
 from headwater.lake.counts import Counts
 from headwater.lake.maintenance import Maintenance
 from headwater.lake.partitioning import PartitionBy, PartitionSupport
+from headwater.lake.stream import P
 from headwater.lake.target import Place, Reports, Sought, Target
 from headwater.values.types import LakeType
 
 __all__ = [
     "Copy",
     "Delivery",
+    "Inline",
     "Keys",
     "Kinds",
     "LakeNames",
@@ -34,14 +37,15 @@ __all__ = [
     "Sink",
     "Standing",
     "TableSnapshot",
+    "Volume",
     "Wanted",
+    "one_by_one",
 ]
 
 Keys = Mapping[int, tuple[str, ...]]  # by table, the columns that rows are known by; none: by all of them
 Kinds = Mapping[str, LakeType]  # by column
 Wanted = Mapping[int, Sought]  # by table, what is known about the keys that are looked for
 
-P = TypeVar("P", bound=Position)  # of the stream that is mirrored
 P_co = TypeVar("P_co", bound=Position, covariant=True)
 P_contra = TypeVar("P_contra", bound=Position, contravariant=True)
 
@@ -57,6 +61,24 @@ class Landed:
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
     missed: frozenset[int] = frozenset()
+
+
+class Volume(NamedTuple):
+    """How much comes for a table, at most: changes, and bytes."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Which tables' rows may go into the lake's catalog, if they are few and the lake can hold rows there.
+
+    `most` is how many rows of a table it may have there.
+    """
+
+    volumes: Mapping[int, Volume]
+    most: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +120,7 @@ class Standing(Protocol[P_co]):
 
     @property
     def position(self) -> P_co:
-        """Every transaction that commits before it is in the table."""
+        """How far the table's stream is in it."""
         ...
 
     @property
@@ -181,8 +203,18 @@ class Plan(Protocol[P]):
         """
         ...
 
-    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> Delivery[P]:
-        """Begin an attempt for these tables; the lake's snapshots name the newest transaction that they include."""
+    def begin(
+        self,
+        keys: Keys,
+        newest: NewestCommit | None = None,
+        attempt: str | None = None,
+        inline: Inline | None = None,
+    ) -> Delivery[P]:
+        """Begin an attempt for these tables; the lake's snapshots name the newest transaction that they include.
+
+        `attempt` is one that the caller has noted itself, a `uuid4().hex` that may stand for its work on many lakes;
+        without it the sink notes one in the lake. Without `inline`, all rows go into files.
+        """
         ...
 
 
@@ -202,11 +234,11 @@ NewMirror = TypeVar("NewMirror")  # what a sink knows about a table that it does
 
 
 class Sink(Protocol[NewMirror, P]):
-    """A lake, for the tables of one group. Its word on positions is the truth; the state's copy is for display."""
+    """A lake, for the tables of one source. Its word on positions is the truth; the state's copy is for display."""
 
     @property
     def source(self) -> str:
-        """Under which name the lake keeps the positions of this group."""
+        """Under which name the lake keeps the positions: of a group, or of whatever else ends here."""
         ...
 
     @property
@@ -217,6 +249,22 @@ class Sink(Protocol[NewMirror, P]):
     @property
     def lake_snapshots(self) -> bool:
         """Whether a snapshot is one of all tables; else its number is of no use to people."""
+        ...
+
+    @property
+    def shared(self) -> str | None:
+        """What it shares with other lakes, so that these land faster together than one by one; None: nothing."""
+        ...
+
+    def land_together(self, parts: Sequence[tuple[Any, Reports, Mapping[int, P]]]) -> list[Landed | HeadwaterError]:
+        """Commit deliveries of several lakes that share the same, as `Delivery.commit` does each: its result, or error.
+
+        What fails in one of them does not disturb the others.
+        """
+        ...
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Inside, what opening a connection costs is paid once, if the lake has such a cost."""
         ...
 
     def standings(self) -> Mapping[int, Standing[P]]:
@@ -252,8 +300,13 @@ class Sink(Protocol[NewMirror, P]):
         """Prepare a table; TableError if it cannot be."""
         ...
 
-    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> Copy[P]:
-        """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it."""
+    def begin_copy(
+        self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName], attempt: str | None = None
+    ) -> Copy[P]:
+        """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it.
+
+        `attempt` is as in `Plan.begin`.
+        """
         ...
 
     def names(self, given_up: Iterable[int]) -> LakeNames:
@@ -264,12 +317,27 @@ class Sink(Protocol[NewMirror, P]):
         """Give mirrors other names, in a commit of its own."""
         ...
 
-    def collect(self) -> int:
-        """Delete what attempts that failed or were killed have written; how many files. None may be under way."""
+    def collect(self, attempts: Collection[str] = ()) -> int:
+        """Delete what attempts that failed or were killed have written; how many files. None may be under way.
+
+        Those of the caller are `attempts`; from now on the lake refuses their commits.
+        """
         ...
 
     def maintenance(self) -> Maintenance | None:
-        """None for a lake that this version does not maintain."""
+        """None for a lake that needs none."""
         ...
 
     def close(self) -> None: ...
+
+
+def one_by_one(parts: Sequence[tuple[Any, Reports, Mapping[int, P]]]) -> list[Landed | HeadwaterError]:
+    """`Sink.land_together` for lakes that share nothing."""
+
+    def landed(delivery: Delivery[P], reports: Reports, upto: Mapping[int, P]) -> Landed | HeadwaterError:
+        try:
+            return delivery.commit(reports, (), upto, {})
+        except HeadwaterError as error:
+            return error
+
+    return [landed(*each) for each in parts]

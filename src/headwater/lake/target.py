@@ -117,8 +117,8 @@ class Target(Protocol[PlaceT_contra]):
         """Positions of rows that were deleted from the file before."""
         ...
 
-    def rows(self, place: PlaceT_contra, positions: pa.Array) -> pa.Table:
-        """The rows at these ascending positions, with the table's newest columns."""
+    def rows(self, place: PlaceT_contra, positions: pa.Array, columns: Collection[str] | None = None) -> pa.Table:
+        """The rows at these ascending positions, with the table's newest columns; with `columns`, these of them."""
         ...
 
     def take_out(self, place: PlaceT_contra, positions: pa.Array) -> Taken | None:

@@ -67,6 +67,13 @@ class Index:
         begin, end = rows[0] if rows else (None, None)
         return begin or Lsn(0), end or Lsn(0)
 
+    def whole_from(self) -> Lsn:
+        """From where on nothing is missing: where the log begins, or behind what was lost of it."""
+        rows = self._state.query(
+            "SELECT greatest(trimmed_lsn, lost_lsn) FROM headwater.groups WHERE name = %s", (self._group,)
+        )
+        return (rows[0][0] if rows else None) or Lsn(0)
+
     def register(self, written: Sequence[Written], after: Lsn, upto: Lsn, check: Callable[[], None]) -> None:
         """Make the files part of the log, which grows from `after` to `upto`, in one transaction.
 

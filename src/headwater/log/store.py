@@ -155,6 +155,11 @@ class Log:
         """The newest version of a table, and its first LSN; with `upto`, before the transaction that commits there."""
         return self._versions.newest(oid, upto)
 
+    def relation_at(self, oid: int, position: Lsn) -> Relation | None:
+        """The version of a table at a position; unlike `newest`, for any reader of the log."""
+        found = self._versions.at(oid, position)
+        return None if found is None else found[1]
+
     def add_from_catalog(self, relation: Relation) -> Relation:
         """A table as the catalog shows it, valid from the log's end on: a new version if it differs from the newest."""
         return self._versions.from_catalog(relation)
@@ -184,6 +189,10 @@ class Log:
     def begin(self) -> Lsn:
         """The position at which the log begins: changes committed before it are not in it."""
         return self._index.bounds()[0]
+
+    def reaches(self, position: Lsn) -> bool:
+        """Whether the log has every change that was committed from there on; segments that were lost, it has not."""
+        return self._index.whole_from() <= position
 
     def end(self) -> Lsn:
         """The position up to which the log is complete; 0/0 before anything was captured."""

@@ -39,10 +39,14 @@ class Versions:
         if newest is None or upto is None or newest[0] < upto:
             return newest
         # Else that transaction was read before and not registered: versions found in it and after it are here already.
+        return self.at(oid, upto)
+
+    def at(self, oid: int, position: Lsn) -> tuple[Lsn, Relation] | None:
+        """The version of a table at a position, and its first LSN, as the state has it now: for any reader."""
         rows = self._state.query(
             f"SELECT {_COLUMNS} FROM headwater.relations WHERE group_name = %s AND oid = %s"
             " AND (lsn < %s OR lsn = %s AND seen = 'catalog') ORDER BY lsn DESC, id DESC LIMIT 1",
-            (self._group, oid, upto, upto),
+            (self._group, oid, position, position),
         )
         return _version(rows[0]) if rows else None
 

@@ -1,7 +1,6 @@
 """Changes → one net change per key, with the place of the row it replaces."""
 
 from headwater.merge.batch import Batch
-from headwater.merge.keys import row_keys
 from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.merge.outcome import Failure, Failures, Merged
 from headwater.merge.plan import LakeSide, merge
@@ -21,6 +20,5 @@ __all__ = [
     "Segment",
     "StagedChanges",
     "merge",
-    "row_keys",
     "unfit_key",
 ]

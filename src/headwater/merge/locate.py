@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from headwater import failpoints
 from headwater.lake.target import Part, Place, Target
 from headwater.merge.batch import Batch
-from headwater.merge.keys import key_bucket, key_bytes, row_bytes
-from headwater.merge.keyset import KeySet
 from headwater.merge.mirror import Mirror
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
+from headwater.values.keys import key_bucket, key_bytes, row_bytes
+from headwater.values.keyset import KeySet
 
 __all__ = ["LOCATED", "Locate"]
 

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
 from headwater.merge.batch import Batch
-from headwater.merge.keys import key_bucket, key_values, leading_bounds
 from headwater.merge.mirror import Mirror
 from headwater.merge.net import TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
 from headwater.merge.reader import Read
 from headwater.merge.scratch import Scratch, one_batch
 from headwater.merge.shuffle import SHUFFLED, packed, unpacked
 from headwater.spark.faults import table_error
+from headwater.values.keys import key_bucket, key_values, leading_bounds
 
 __all__ = ["FOLDED", "FoldBucket", "Parse"]
 

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from headwater.change import Relation
 from headwater.errors import CannotFollow, TableError
-from headwater.merge.keys import key_bytes, row_bytes
 from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.merge.net import DELETE, INSERT, UPDATE
 from headwater.merge.reader import Keyed, Typed
 from headwater.merge.tuples import UNCHANGED, Cells, Split, new_row, split
 from headwater.values.decode import Bad, decode
+from headwater.values.keys import key_bytes, row_bytes
 from headwater.values.types import LakeType
 
 __all__ = ["columns_in", "first_value", "keyed", "missing", "typed_rows", "unfit_key"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headwater.config import Config, DuckLake, Iceberg
+from headwater.config.file import SECRET_NAME
 from headwater.ducklake import evolution
 from headwater.files import S3, is_local
 from headwater.lake.address import LakeAddress
+from headwater.lake.template import filled
 from headwater.sink.ducklake.address import DuckLakeAddress
 
-__all__ = ["group_lake", "lake_addresses", "reserved_columns"]
+__all__ = ["group_lake", "lake_addresses", "reserved_columns", "row_address", "template_address"]
 
 
 def group_lake(config: Config, env: Mapping[str, str], group: str) -> LakeAddress:
@@ -22,8 +24,26 @@ def lake_addresses(
     config: Config, env: Mapping[str, str], names: Iterable[str] | None = None
 ) -> dict[str, LakeAddress]:
     """The lakes with these names, or every lake of the config."""
-    wanted = config.lakes if names is None else names
-    return {name: _address(config.lakes[name], env, config.secrets()) for name in wanted}
+    wanted, secrets = config.lakes if names is None else names, config.secrets()
+    return {name: _address(config.lakes[name], env, secrets) for name in wanted}
+
+
+def template_address(
+    template: DuckLake | Iceberg, value: str, env: Mapping[str, str], secrets: frozenset[str]
+) -> LakeAddress:
+    """The lake that a route's template makes of a value, in which nothing of the value is unescaped."""
+    if isinstance(template, DuckLake):
+        catalog, data_path = filled(template.catalog, value), filled(template.data_path, value)
+        return _address(template.model_copy(update={"catalog": catalog, "data_path": data_path}), env, secrets)
+    properties = {
+        name: text if SECRET_NAME.search(name) else filled(text, value) for name, text in template.properties.items()
+    }
+    return _address(template.model_copy(update={"properties": properties}), env, secrets)
+
+
+def row_address(ducklake: str, data_path: str, env: Mapping[str, str]) -> LakeAddress:
+    """The lake that a row of a route's `from_table` names; ConfigError, without a password, if it names none."""
+    return _address(DuckLake.found(ducklake, data_path), env, frozenset())
 
 
 def reserved_columns(kind: type[DuckLake] | type[Iceberg]) -> frozenset[str]:

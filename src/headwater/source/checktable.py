@@ -15,7 +15,7 @@ from headwater.postgres.connect import Connection
 from headwater.source.relations import LISTS_SINCE, described
 from headwater.values.types import lake_type
 
-__all__ = ["TableWish", "access_problems", "identity_problems", "table_problems"]
+__all__ = ["TableWish", "access_problems", "identity_problems", "partial_leaves", "table_problems"]
 
 _HISTORY = history.COLUMNS.keys()
 
@@ -70,6 +70,17 @@ def identity_problems(connection: Connection, wish: TableWish, relation: Relatio
     if not wish.append_only:
         yield from _identity(connection, relation)
         yield from _partitions(connection, relation)
+
+
+def partial_leaves(connection: Connection, oid: int) -> list[TableName]:
+    """The partitions of a table that do not send whole old rows, whatever its own replica identity is."""
+    rows = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_partition_tree(%s::oid::regclass) p"
+        " JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE p.isleaf AND c.oid <> %s AND c.relreplident <> 'f' ORDER BY 1, 2",
+        (oid, oid),
+    ).fetchall()
+    return [TableName(*row) for row in rows]
 
 
 def access_problems(connection: Connection, oid: int) -> Iterator[HeadwaterError]:

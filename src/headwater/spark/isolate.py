@@ -36,20 +36,22 @@ class Survived(Generic[Done]):
     failed: dict[int, str]
 
 
-def surviving(spark: SparkSession, tables: Set[int], job: Callable[[frozenset[int]], Done]) -> Survived[Done]:
+def surviving(
+    spark: SparkSession, tables: Set[int], job: Callable[[frozenset[int]], Done], noun: str = "table"
+) -> Survived[Done]:
     """Run the job for all of the tables, or if it dies for half of them, a quarter, …: as many as it survives.
 
     A table with which it dies alone, twice, has failed, and it starts again with all the others. Those that are neither
-    done nor failed are left for the next delivery or copy.
+    done nor failed are left for the next delivery or copy. Messages call them what `noun` says.
     """
     part, failed, suspect = sorted(tables), dict[int, str](), set[int]()
     while part or not tables:
         try:
             return Survived(job(frozenset(part)), frozenset(part), failed)
         except JobDied as died:
-            reason = f"the Spark job for this table died: {died}\nhint: {_MEMORY}"
+            reason = f"the Spark job for this {noun} died: {died}\nhint: {_MEMORY}"
         spark.range(1).count()  # fails if it is Spark that died
-        logger.warning("a Spark job for %s died: %s", counted(len(part), "table"), reason)
+        logger.warning("a Spark job for %s died: %s", counted(len(part), noun), reason)
         if len(part) > 1:
             part = part[: len(part) // 2]
         elif part[0] not in suspect:

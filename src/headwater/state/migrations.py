@@ -136,6 +136,52 @@ MIGRATIONS = (
         PRIMARY KEY (group_name, part)
     );
     """,
+    """
+    CREATE TABLE headwater.routes (
+        name text NOT NULL,
+        instance text NOT NULL, -- which of those that share the route; each has a position of its own
+        source_id text NOT NULL,
+        source_table bigint NOT NULL,
+        position bigint, -- destinations are complete up to here, except those that are behind; null: no poll yet
+        polling boolean NOT NULL DEFAULT false,
+        polled_at timestamptz,
+        unknown_rows bigint NOT NULL DEFAULT 0,
+        null_rows bigint NOT NULL DEFAULT 0,
+        error text,
+        updated_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (name, instance)
+    );
+    CREATE TABLE headwater.destinations (
+        route text NOT NULL,
+        id text NOT NULL, -- '=' and the canonical routing value, or '*' for the default
+        instance text, -- that it belongs to; null: none has had it yet
+        lake text NOT NULL,
+        schema text NOT NULL,
+        table_name text NOT NULL,
+        state text NOT NULL DEFAULT 'PENDING' CHECK (state IN ('PENDING', 'ACTIVE', 'ERRORED', 'PAUSED')),
+        behind bigint, -- complete up to here, if not up to the position of its instance
+        landed bigint, -- a copy of the position in its own lake
+        reseed text, -- why it is to be seeded; null: it is not
+        seeded bigint NOT NULL DEFAULT 0,
+        inserted bigint NOT NULL DEFAULT 0,
+        updated bigint NOT NULL DEFAULT 0,
+        deleted bigint NOT NULL DEFAULT 0,
+        waiting_rows bigint NOT NULL DEFAULT 0,
+        error text,
+        failures integer NOT NULL DEFAULT 0,
+        retry_at timestamptz,
+        owner text, -- the lock that the process holds which delivers to it
+        delivered_at timestamptz,
+        updated_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (route, id)
+    );
+    CREATE TABLE headwater.route_attempts (
+        attempt text PRIMARY KEY,
+        route text NOT NULL,
+        instance text NOT NULL,
+        begun_at timestamptz NOT NULL DEFAULT now()
+    );
+    """,
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from headwater.state.lock import HELD, Lock
 from headwater.state.rows import Stage
 from headwater.state.store import State
 
-__all__ = ["Process", "announced", "processes", "supervised"]
+__all__ = ["Process", "announced", "held", "processes", "supervised"]
 
 HEARTBEAT_SECONDS = 3.0
 
@@ -62,8 +62,17 @@ def processes(state: State, group: str) -> dict[Stage, Process]:
 
 def supervised(state: State, group: str) -> bool:
     """Whether a `headwater run` serves the group: it starts processes that do not run."""
-    rows = state.query(f"SELECT EXISTS (SELECT FROM pg_locks l WHERE {HELD.format(name='%s')})", (f"run:{group}",))
-    return bool(rows[0][0])
+    return bool(held(state, [f"run:{group}"]))
+
+
+def held(state: State, locks: Collection[str]) -> set[str]:
+    """Those of these locks that a process holds now."""
+    rows = state.query(
+        "SELECT name FROM unnest(%s::text[]) AS wanted(name)"
+        f" WHERE EXISTS (SELECT FROM pg_locks l WHERE {HELD.format(name='name')})",
+        (list(locks),),
+    )
+    return {name for (name,) in rows}
 
 
 class _Heart(threading.Thread):

@@ -1,4 +1,4 @@
-"""How far each group is: one report, which the terminal and programs render."""
+"""How far each group and each route is: one report, which the terminal and programs render."""
 
 from headwater.status.moments import Moment, TableMoment, moment
 from headwater.status.report import (
@@ -11,12 +11,16 @@ from headwater.status.report import (
     open_status,
     status,
 )
+from headwater.status.routes import DestinationStatus, InstanceStatus, RouteStatus, statuses_of_routes
 
 __all__ = [
     "STALE_SECONDS",
+    "DestinationStatus",
     "GroupStatus",
+    "InstanceStatus",
     "Moment",
     "PartStatus",
+    "RouteStatus",
     "RunState",
     "Status",
     "TableMoment",
@@ -24,4 +28,5 @@ __all__ = [
     "moment",
     "open_status",
     "status",
+    "statuses_of_routes",
 ]

@@ -10,6 +10,7 @@ from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError
 from headwater.lake.sink import TableSnapshot
+from headwater.lake.stream import WAL
 from headwater.sink.addresses import group_lake
 from headwater.state import State, TableRow
 from headwater.supervise.lakes import source_name
@@ -53,7 +54,7 @@ def moment(config: Config, env: Mapping[str, str], at: Lsn) -> Moment:
 
 def _group(config: Config, env: Mapping[str, str], state: State, group: str, at: Lsn) -> Iterator[TableMoment]:
     row, rows = state.group(group), [each for each in state.tables(group) if each.state != "PAUSED"]
-    sink = group_lake(config, env, group).find(source_name(row.source_id, group)) if row else None
+    sink = group_lake(config, env, group).find(source_name(row.source_id, group), WAL) if row else None
     if sink is None:
         for each in rows:
             yield _missing(each, config.groups[group].lake, "it is not copied yet")

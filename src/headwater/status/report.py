@@ -1,4 +1,4 @@
-"""The status of every group: one query, rendered as text, as JSON, and by the demo."""
+"""The status of every group and route: one query, rendered as text, as JSON, and by the demo."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headwater.state.connection import SharedConnection
 from headwater.state.leftover import Leftover, leftovers
 from headwater.state.processes import Process, processes, supervised
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
+from headwater.status.routes import RouteStatus, route_statuses
 
 __all__ = ["STALE_SECONDS", "GroupStatus", "PartStatus", "RunState", "Status", "TableStatus", "open_status", "status"]
 
@@ -98,6 +99,7 @@ class Status:
     source_error: str | None  # None: it is reachable
     groups: tuple[GroupStatus, ...]
     leftovers: tuple[Leftover, ...]  # slots of groups that are not in the config
+    routes: tuple[RouteStatus, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -111,6 +113,8 @@ class Status:
             if group.slot and group.slot_active is None and not self.source_error:
                 found.append(f"group {group.name!r}: its slot {group.slot!r} is gone")
             found += [f"group {group.name!r}: {problem}" for problem in _problems(group)]
+        for route in self.routes:
+            found += [f"route {route.name!r}: {problem}" for problem in route.problems]
         return tuple(found)
 
     def check(self, max_lag: timedelta | None = None) -> None:
@@ -121,10 +125,13 @@ class Status:
             raise CheckFailed("not healthy:\n" + "\n".join(found))
 
     def behind(self, most: timedelta) -> tuple[str, ...]:
-        """The groups whose lakes are further behind than that, or it is not known how far."""
+        """The groups and routes whose lakes are further behind than that, or it is not known how far."""
         late = [each for each in self.groups if each.lag_seconds is None or each.lag_seconds > most.total_seconds()]
         shown = ["not known" if each.lag_seconds is None else f"{each.lag_seconds:.1f} s" for each in late]
-        return tuple(f"group {each.name!r}: its lag is {lag}" for each, lag in zip(late, shown, strict=True))
+        return (
+            *(f"group {each.name!r}: its lag is {lag}" for each, lag in zip(late, shown, strict=True)),
+            *(f"route {each.name!r}: {problem}" for each in self.routes for problem in each.behind(most)),
+        )
 
 
 def _problems(group: GroupStatus) -> Iterator[str]:
@@ -143,14 +150,14 @@ def _problems(group: GroupStatus) -> Iterator[str]:
 
 
 @contextmanager
-def open_status(config: Config) -> Iterator[Callable[[], Status]]:
-    """Ask as often as you like: the connections stay open."""
+def open_status(config: Config, env: Mapping[str, str]) -> Iterator[Callable[[], Status]]:
+    """Ask as often as you like: the connections stay open. S3 takes its keys from the AWS_* variables in `env`."""
     oldest = Oldest(config.source)
     with closing(State(SharedConnection(config.source))) as source, closing(State.connect(config.state_url)) as state:
-        yield lambda: status(config, source, state, oldest)
+        yield lambda: status(config, env, source, state, oldest)
 
 
-def status(config: Config, source: State, state: State, oldest: Oldest) -> Status:
+def status(config: Config, env: Mapping[str, str], source: State, state: State, oldest: Oldest) -> Status:
     """Ask the state and the source; without the source, what the state knows."""
     if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
         raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
@@ -164,7 +171,8 @@ def status(config: Config, source: State, state: State, oldest: Oldest) -> Statu
     asked = _Asked(state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
     groups = tuple(each if each.lake in config.ducklakes else replace(each, snapshot_id=None) for each in groups)
-    return Status(_text(view.lsn if view else None), error, groups, left)
+    routes = route_statuses(config, env, state, config.routes)
+    return Status(_text(view.lsn if view else None), error, groups, left, routes)
 
 
 def _unsent(source: State, state: State, config: Config) -> dict[int, list[str]]:

@@ -106,7 +106,7 @@ def watch(
         for stage in stages:
             for child in stage:
                 child.look()
-        if any(enough(child.gave_up is not None for child in stage) for stage in stages) or done():
+        if any(enough(child.gave_up is not None for child in stage) for stage in stages if stage) or done():
             break
         stop.wait(LOOK_EVERY)
     return max((child.gave_up for stage in stages for child in stage if child.gave_up is not None), default=0)

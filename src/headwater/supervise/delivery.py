@@ -1,25 +1,29 @@
-"""The delivery process: one Spark session, a thread for each group, running until `stop` is set, then draining."""
+"""The delivery process: one Spark session, a thread for each group and each route of a lake, until `stop` is set."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from datetime import timedelta
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.config import Config
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, OperatorMustAct
-from headwater.logs import redact
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown
 from headwater.spark import session, warm_up
 from headwater.state import Lock
 from headwater.state.processes import announced
+from headwater.supervise.grouproutes import GroupRoutes
 from headwater.supervise.maintaining import BackgroundMaintenance
 from headwater.supervise.opening import mirroring, open_state, when_free
+from headwater.supervise.reloading import Reloading
+from headwater.supervise.routing import RouteDelivery
+from headwater.supervise.threads import DeliveryThread
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
@@ -27,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.1
 DRAIN_SECONDS = 30.0
-BACKOFF_FIRST, BACKOFF_LONGEST = 0.5, 30.0
 RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
 
 _STAGED = """
@@ -47,14 +50,24 @@ _STAGED = """
 """
 
 
-def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Event, *, all_needed: bool) -> int:
-    """Deliver every group until `stop`; an exit code. A dead JVM ends the process: the supervisor starts a new one.
+def deliver_forever(
+    config: Config, env: Mapping[str, str], stop: threading.Event, file: Path, *, all_needed: bool
+) -> int:
+    """Deliver every group and route until `stop`; an exit code.
 
-    A group that cannot go on leaves the others alone, unless `all_needed`.
+    A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
+    alone, unless `all_needed`. What the `file` says about routes is taken up when it changes.
     """
     spark = session(config.spark.master, config.spark.conf)
-    warm_up(spark, ["headwater.merge.plan", "headwater.sink.addresses"])
-    threads = [_GroupDelivery(config, env, name, spark, stop) for name in config.groups]
+    warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
+    threads = [
+        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env)) for name in config.groups),
+        *(
+            RouteDelivery(config, env, name, spark, stop, Reloading(file, env))
+            for name, route in config.routes.items()
+            if route.source.group is None
+        ),
+    ]
     for thread in threads:
         thread.all_needed = all_needed
         thread.start()
@@ -65,43 +78,25 @@ def deliver_forever(config: Config, env: Mapping[str, str], stop: threading.Even
     return max((thread.exit_code for thread in threads), default=0)
 
 
-class _GroupDelivery(threading.Thread):
+class _GroupDelivery(DeliveryThread):
     def __init__(
-        self, config: Config, env: Mapping[str, str], name: str, spark: SparkSession, stop: threading.Event
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        name: str,
+        spark: SparkSession,
+        stop: threading.Event,
+        reload: Callable[[], Config | None],
     ) -> None:
-        super().__init__(name=f"deliver-{name}")
-        self.exit_code = 0
-        self.all_needed = False
-        self._config, self._env, self._group, self._spark, self._ending = config, env, name, spark, stop
+        super().__init__(f"group {name}", config, env, spark, stop)
+        self._group = name
+        self._reload = reload
         self._flush = config.groups[name].flush
-        self._maintenance = BackgroundMaintenance(config.maintenance) if config.maintenance else None
+        self._maintenance = (
+            BackgroundMaintenance(config.maintenance, self._flush.inline) if config.maintenance else None
+        )
 
-    def run(self) -> None:
-        wait = BACKOFF_FIRST
-        while not self._ending.is_set():
-            begun = time.monotonic()
-            try:
-                self._work()
-            except OperatorMustAct as error:
-                self._tell(error)
-                self.exit_code = error.exit_code
-                if self.all_needed:
-                    self._ending.set()
-                return
-            except HeadwaterError as error:
-                self._tell(error)
-            except Exception as error:  # the supervisor's catch-all: a batch that failed is kept and tried again
-                logger.exception("delivery of group %s failed", self._group)
-                self._tell(error)
-                if not self._spark_answers():
-                    logger.error("spark is gone: this process ends, to be started again")
-                    self.exit_code = 3
-                    self._ending.set()
-                    return
-            wait = BACKOFF_FIRST if time.monotonic() - begun > BACKOFF_LONGEST else min(wait * 2, BACKOFF_LONGEST)
-            self._ending.wait(wait)
-
-    def _work(self) -> None:
+    def work(self) -> None:
         """Hold the group's lock and deliver; returns after `stop`, drained."""
         with (
             closing(open_state(self._config)) as state,
@@ -112,28 +107,35 @@ class _GroupDelivery(threading.Thread):
             with (
                 announced(state, self._group, "delivery", lock),
                 closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
+                GroupRoutes(self._config, self._env, m, self._reload) as routes,
             ):
                 state.record_error(self._group, "delivery", None)
-                self._deliver_until_stopped(m, lock)
+                self._deliver_until_stopped(m, routes, lock)
                 self._drain(m)
+                routes.take_turns(landed=True)
 
-    def _deliver_until_stopped(self, m: flow.Mirroring, lock: Lock) -> None:
+    def record(self, error: str) -> None:
+        with closing(open_state(self._config)) as state:
+            state.record_error(self._group, "delivery", error)
+
+    def _deliver_until_stopped(self, m: flow.Mirroring, routes: GroupRoutes, lock: Lock) -> None:
         tidied = -TIDY_EVERY
         while not self._ending.is_set():
             if time.monotonic() - tidied > TIDY_EVERY:
-                self._tidy(m)
+                self._tidy(m, routes)
                 tidied = time.monotonic()
             flow.retry(m)
             flow.copy(m)
-            self._deliver_until_retry(m)
+            self._deliver_until_retry(m, routes)
             if self._maintenance is not None and self._maintenance.has_time(time.monotonic(), busy=self._due(m)):
                 self._maintenance.step(m)
             lock.keep()
 
-    def _deliver_until_retry(self, m: flow.Mirroring) -> None:
+    def _deliver_until_retry(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
         until = time.monotonic() + RETRY_EVERY
         while time.monotonic() < until and not self._ending.is_set():
             done = self._deliver(m) if self._due(m) else None
+            routes.take_turns(landed=done is not None and bool(done.upto))
             if done is None or not done.upto:
                 self._ending.wait(TICK)
 
@@ -166,10 +168,10 @@ class _GroupDelivery(threading.Thread):
             )
         return done
 
-    def _tidy(self, m: flow.Mirroring) -> None:
+    def _tidy(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
         flow.mend(m)
         try:
-            flow.tidy(m)
+            flow.tidy(m, routes.positions())
         except OSError as error:
             logger.warning("old segments of group %s could not be deleted: %s", self._group, error)
 
@@ -182,17 +184,3 @@ class _GroupDelivery(threading.Thread):
                 time.sleep(TICK)
             elif not done.upto:
                 return
-
-    def _tell(self, error: Exception) -> None:
-        logger.error("group %s: %s", self._group, error)
-        with (
-            suppress(HeadwaterError),
-            closing(open_state(self._config)) as state,
-        ):  # the state itself may be unreachable
-            state.record_error(self._group, "delivery", redact(str(error), self._config.secrets()))
-
-    def _spark_answers(self) -> bool:
-        try:
-            return self._spark.range(1).count() == 1
-        except Exception:
-            return False

@@ -12,6 +12,7 @@ from headwater.config import Config
 from headwater.errors import OperatorMustAct
 from headwater.lake import quarantine
 from headwater.lake.sink import Sink
+from headwater.lake.stream import WAL
 from headwater.sink.addresses import group_lake
 from headwater.state import GroupRow, Location, State, TableRow
 
@@ -42,7 +43,7 @@ def own_lake(config: Config, env: Mapping[str, str], state: State, group: str) -
     if row.lake is not None and (problem := strange_lake(config, row, _found_id(config, env, group))):
         raise problem
     address = group_lake(config, env, group)
-    sink = address.open(source_name(row.source_id, group))
+    sink = address.open(source_name(row.source_id, group), WAL)
     if problem := lost_files(config, row, state.tables(group), sink.lost()):
         sink.close()
         raise problem
@@ -105,7 +106,7 @@ def _copy_group(config: Config, env: Mapping[str, str], state: State, group: str
         _copy_again(state, group, {table.oid for table in state.tables(group)}, NEW_LAKE)
         state.record_lake(group, None)  # after the requests: a crash between finds the lake strange once more
         return
-    with closing(group_lake(config, env, group).open(source_name(row.source_id, group))) as sink:
+    with closing(group_lake(config, env, group).open(source_name(row.source_id, group), WAL)) as sink:
         there, lost = sink.standings(), sink.lost(every_file=True)
     copied = {table.oid for table in state.tables(group) if table.position is not None}
     _copy_again(state, group, copied - there.keys(), DROPPED)
@@ -118,7 +119,7 @@ def _drop_lost_quarantine(config: Config, env: Mapping[str, str], state: State, 
     row = state.group(group)
     if row is None or row.lake is None:
         return
-    with closing(group_lake(config, env, group).open(source_name(row.source_id, group))) as sink:
+    with closing(group_lake(config, env, group).open(source_name(row.source_id, group), WAL)) as sink:
         if quarantine.NAME in sink.lost(every_file=True):
             logger.warning("the quarantine of lake %r is made anew: its files are gone", config.groups[group].lake)
             sink.drop_quarantine()
@@ -136,7 +137,7 @@ def _can_be_copied(table: TableRow) -> bool:
 
 
 def _found_id(config: Config, env: Mapping[str, str], group: str) -> str | None:
-    found = group_lake(config, env, group).find(group)
+    found = group_lake(config, env, group).find(group, WAL)
     if found is None:
         return None
     with closing(found):

@@ -8,26 +8,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.change import TableName
-from headwater.config import Config, Maintenance
+from headwater.config import Config, Inline, Maintenance
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.lake import quarantine
-from headwater.lake.maintenance import Chores, MaintenancePolicy
+from headwater.lake.maintenance import Chores, FlushLimits, MaintenancePolicy
+from headwater.lake.sink import Sink
 from headwater.logs import redact
 from headwater.spark import JobDied, session
 from headwater.state import State
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import open_state
 
-__all__ = ["BackgroundMaintenance", "Maintained", "maintain_all"]
+__all__ = ["BackgroundMaintenance", "Maintained", "keeping", "maintain_all"]
 
 logger = logging.getLogger(__name__)
 
-UNAVAILABLE = "maintenance of DuckLake lakes comes with a later version; DuckLake's own functions do it until then"
 EVERY, ORPHANS_EVERY = 60.0, 3600.0  # seconds between two looks at a table, in the background
 AT_LEAST_EVERY = 60.0  # seconds between two steps, if deliveries leave no time for more
 PATIENCE = 10.0  # seconds to wait for another `maintain`
@@ -68,17 +69,16 @@ class _Run:
 
     def group(self, group: str) -> list[Maintained]:
         with closing(own_lake(self.config, self.env, self.state, group)) as sink:
-            maintenance = sink.maintenance()
+            maintenance, policy = sink.maintenance(), keeping(self.policy, self.state, sink)
             if maintenance is None:
-                names = [row.lake for row in self.state.tables(group)]
-                return [Maintained(group, str(name), Chores(), UNAVAILABLE) for name in self._chosen(names)]
+                return []
             names = list(self._chosen(maintenance.tables()))
             if self.dry_run:
-                return [self._one(group, name, lambda n: maintenance.plan(n, self.policy)) for name in names]
+                return [self._one(group, name, lambda n: maintenance.plan(n, policy)) for name in names]
             with self.state.lock(_lock(group), PATIENCE):
                 maintenance.collect()
                 return [
-                    self._one(group, name, lambda n: flow.maintain(self._spark, maintenance, n, self.policy))
+                    self._one(group, name, lambda n: flow.maintain(self._spark, maintenance, n, policy))
                     for name in names
                 ]
 
@@ -107,8 +107,9 @@ class _Run:
 class BackgroundMaintenance:
     """Maintenance between the deliveries of a group: one table at a time, and a few files of it."""
 
-    def __init__(self, config: Maintenance) -> None:
-        self._policy = _policy(config)
+    def __init__(self, config: Maintenance, inline: Inline | None = None) -> None:
+        flush = FlushLimits(inline.rows, inline.age) if inline else None  # rows there are of other clients, then
+        self._policy = replace(_policy(config), flush=flush)
         self._waiting: list[TableName] = []
         self._looked = -EVERY
         self._stepped = time.monotonic()
@@ -133,8 +134,9 @@ class BackgroundMaintenance:
                     maintenance.collect()
                     self._waiting, self._looked = list(maintenance.tables()), now
                 name = self._waiting.pop(0)
-                cores = m.spark.sparkContext.defaultParallelism
-                done = flow.maintain(lambda: m.spark, maintenance, name, self._due(name, now), cores)
+                cores, policy = m.spark.sparkContext.defaultParallelism, self._due(name, now)
+                kept = keeping(policy, m.state, m.sink)
+                done = flow.maintain(lambda: m.spark, maintenance, name, kept, cores)
         except (HeadwaterError, JobDied, OSError) as error:  # it comes round again
             logger.warning("maintenance of group %s is left for later: %s", m.group, error)
             self._looked = now
@@ -152,6 +154,17 @@ class BackgroundMaintenance:
 
 def _policy(config: Maintenance) -> MaintenancePolicy:
     return MaintenancePolicy(config.merge, config.expire, config.orphans)
+
+
+def keeping(policy: MaintenancePolicy, state: State, sink: Sink[Any, Any]) -> MaintenancePolicy:
+    """The policy, which keeps the snapshots from which routes will read on."""
+    if policy.expire is None:
+        return policy
+    id_ = sink.lake_id()
+    routes = [each for each in state.routes() if each.source_id == id_]
+    behind = [row.behind for name in {each.name for each in routes} for row in state.destinations(name)]
+    positions = (*(each.position for each in routes), *behind)
+    return replace(policy, keep=frozenset(each for each in positions if each is not None))
 
 
 def _lock(group: str) -> str:

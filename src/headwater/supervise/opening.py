@@ -45,7 +45,7 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
     """A group, opened for delivery. It must have been made ready."""
     row = state.group(group)
     assert row is not None
-    sink = own_lake(config, env, state, group)
+    sink, flush = own_lake(config, env, state, group), config.groups[group].flush
     return flow.Mirroring(
         group=group,
         source_url=config.source,
@@ -55,7 +55,8 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         lake_id=sink.lake_id(),
         spark=spark,
         scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
-        max_rows=config.groups[group].flush.rows * CATCH_UP_FACTOR,
+        max_rows=flush.rows * CATCH_UP_FACTOR,
+        inline_rows=flush.inline.rows if flush.inline else None,
     )
 
 

@@ -23,6 +23,7 @@ from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.lakes import copy_what_is_gone
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
+from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
 
 __all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
@@ -55,7 +56,9 @@ def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
             return 0
         for name in config.groups if until_caught_up else ():
             flow.try_again(state, name)
-        arrived = _caught_up(config, state) if until_caught_up else lambda: False
+        if until_caught_up:
+            try_destinations_again(config, state)
+        arrived = _caught_up(config, env, state) if until_caught_up else lambda: False
 
         def done() -> bool:
             try:
@@ -75,8 +78,8 @@ def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
         finally:
             logger.info("stopping: capture first, then delivery drains what is staged")
             stop_all([captures, [delivery]])
-        if until_caught_up and not code and (failed := _errored(config, state)):
-            raise ExceptionGroup("tables are ERRORED", failed)
+        if until_caught_up and not code and (failed := [*_errored(config, state), *failed_routes(config, state)]):
+            raise ExceptionGroup("not everything is caught up", failed)
         return code
 
 
@@ -105,8 +108,15 @@ def _failure(row: TableRow) -> CheckFailed:
     return CheckFailed(f"table {str(row.source)!r} of group {row.group!r} is ERRORED: {message}", hint=hint)
 
 
-def _caught_up(config: Config, state: State) -> Callable[[], bool]:
-    """Ask for everything committed by now; the answer is whether it is there."""
+def _caught_up(config: Config, env: Mapping[str, str], state: State) -> Callable[[], bool]:
+    """Ask for everything committed by now; the answer is whether it is there, and in the routes' destinations, too."""
+    groups, routes = _groups_caught_up(config, state), routes_caught_up(config, env, state)
+    return lambda: groups() and routes()
+
+
+def _groups_caught_up(config: Config, state: State) -> Callable[[], bool]:
+    if not config.groups:
+        return lambda: True
     target = wal_target(config.source)
     fences = {name: state.add_fence(name, target, FENCE_TTL) for name in config.groups}
     logger.info("running until everything committed by %s is delivered", target)
@@ -148,11 +158,11 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str], *, all_needed: bool) -> int:
+def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool) -> int:
     """The body of the delivery process."""
     with stopped_by_signals() as stop:
         parent_gone(stop, DELIVERY_GRACE)
-        return deliver_forever(config, env, stop, all_needed=all_needed)
+        return deliver_forever(config, env, stop, file, all_needed=all_needed)
 
 
 @contextmanager

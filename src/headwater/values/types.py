@@ -29,9 +29,12 @@ _TYPMOD_HEADER = 4  # PostgreSQL adds the size of a length word to the typmods o
 
 Logical = Literal[
     "boolean",
+    "int8",
     "int16",
     "int32",
     "int64",
+    "uint8",
+    "uint16",
     "uint32",
     "uint64",
     "float32",
@@ -46,6 +49,8 @@ Logical = Literal[
     "timestamp",
     "timestamptz",
     "list",
+    "struct",
+    "map",
 ]
 
 
@@ -55,8 +60,9 @@ class LakeType:
 
     Each lake spells logical types in its own way (`ducklake.types`, `iceberg.types`); a decimal takes its digits from
     `arrow`. `pg` names the type in the source. A list has an element: another list if the array has more dimensions.
-    `delimiter` separates the elements in PostgreSQL's text. A `calendar_only` date or time is one of calendar and clock
-    alone: infinity and 24:00:00 are none.
+    Structs and maps, which only lakes have, have `fields`; those of a map are its key and its value. `delimiter`
+    separates the elements in PostgreSQL's text. A `calendar_only` date or time is one of calendar and clock alone:
+    infinity and 24:00:00 are none.
     """
 
     pg: str
@@ -65,6 +71,11 @@ class LakeType:
     element: LakeType | None = None
     delimiter: str = ","
     calendar_only: bool = False
+    fields: tuple[tuple[str, LakeType], ...] = ()
+
+    @property
+    def nested(self) -> bool:
+        return self.element is not None or bool(self.fields)
 
     @property
     def leaf(self) -> LakeType:
@@ -79,6 +90,8 @@ class LakeType:
     def __str__(self) -> str:
         if self.element is not None:
             return f"{self.element}[]"
+        if self.fields:
+            return f"{self.logical}({', '.join(f'{name} {kind}' for name, kind in self.fields)})"
         return f"decimal({self.arrow.precision},{self.arrow.scale})" if self.logical == "decimal" else self.logical
 
 

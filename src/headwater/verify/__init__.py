@@ -29,9 +29,9 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One table's verdict; `reason` says why it is that. A table that need not be compared is `ok`."""
+    """A table's or a destination's verdict; `reason` says why it is that. What need not be compared is `ok`."""
 
-    group: str
+    group: str | None  # None: it is a destination's
     table: str
     lake_table: str
     verdict: Verdict
@@ -42,6 +42,8 @@ class Verified:
     source_rows: int | None = None
     lake_rows: int | None = None
     differences: tuple[Difference, ...] = ()
+    route: str | None = None
+    destination: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

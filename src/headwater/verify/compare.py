@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.change import Lsn
@@ -27,19 +27,19 @@ from headwater.verify.misfits import is_json, linked, open_entries
 from headwater.verify.pair import LINKED, SIDE, Pair
 from headwater.verify.spelling import INVALID
 
-__all__ = ["Compared", "Difference", "Sides", "compare"]
+__all__ = ["ROWS", "SUMS", "Compared", "Difference", "Sides", "Totals", "compare", "differences"]
 
 SHOWN = 10  # differing keys, per table
 _MIRROR_WEIGHT = 100_000  # rows a mirror is taken for when work is dealt: it is read in one piece
 
-_SUMS = pa.schema(
+SUMS = pa.schema(
     [
         *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string()), ("fault", pa.string())),
         *(("bucket", pa.int32()), ("rows", pa.int64()), ("high", pa.int64()), ("low", pa.int64())),
         *(("misfits", pa.int64()), ("misfits_high", pa.int64()), ("misfits_low", pa.int64())),
     ]
 )
-_ROWS = pa.schema(
+ROWS = pa.schema(
     [
         *(("oid", pa.int64()), ("lake", pa.bool_()), ("error", pa.string()), ("fault", pa.string())),
         *(("id", pa.string()), ("key", pa.string()), ("hash", pa.string()), ("shown", pa.string())),
@@ -104,12 +104,14 @@ def compare(
 ) -> dict[int, Compared]:
     """Compare each pair; its source table is read in these ranges, all in parallel."""
     units = [_Side(pair, part) for pair, parts in pairs.values() for part in (None, *parts)]
-    found: defaultdict[int, _Totals] = defaultdict(_Totals)
-    for row in collected(on_tasks(spark, _hands(spark, units), _Ask(sides, _SUMS), _SUMS)):
+    found: defaultdict[int, Totals] = defaultdict(Totals)
+    for row in collected(on_tasks(spark, _hands(spark, units), _Ask(sides, SUMS), SUMS)):
         found[row.oid].add(row)
     differing = [unit for unit in units if found[unit.pair.relation.oid].differ]
     buckets = {oid: totals.buckets for oid, totals in found.items() if totals.differ}
-    shown = _differences(spark, sides, differing, buckets) if buckets else {}
+    shown: Mapping[int, list[Difference]] = {}
+    if buckets:
+        shown = differences(on_tasks(spark, _hands(spark, differing), _Ask(sides, ROWS, buckets), ROWS))
     return {oid: found[oid].verdict(tuple(shown.get(oid, ()))) for oid in pairs}
 
 
@@ -118,7 +120,7 @@ def _hands(spark: SparkSession, units: Sequence[_Side]) -> list[tuple[_Side, ...
     return deal([(unit, unit.weight + 1) for unit in units], 2 * spark.sparkContext.defaultParallelism)
 
 
-class _Totals:
+class Totals:
     """One table's sums, of both sides."""
 
     def __init__(self) -> None:
@@ -154,14 +156,12 @@ class _Totals:
         return Compared(rows[0], rows[1], shown, equal, self.error, self.fault)
 
 
-def _differences(
-    spark: SparkSession, sides: Sides, units: Sequence[_Side], buckets: Mapping[int, Sequence[int]]
-) -> dict[int, list[Difference]]:
-    rows = on_tasks(spark, _hands(spark, units), _Ask(sides, _ROWS, buckets), _ROWS).where(
-        "error IS NULL AND fault IS NULL"
-    )
-    totals = rows.groupBy("oid", "lake", "id", "hash").agg(
-        F.max("key").alias("key"), F.max("shown").alias("shown"), F.sum("count").alias("count")
+def differences(rows: DataFrame) -> dict[int, list[Difference]]:
+    """The first rows, of those that both sides have in buckets that differ, that are not the same."""
+    totals = (
+        rows.where("error IS NULL AND fault IS NULL")
+        .groupBy("oid", "lake", "id", "hash")
+        .agg(F.max("key").alias("key"), F.max("shown").alias("shown"), F.sum("count").alias("count"))
     )
     # By the compared key, not by its print: the two sides print bytes, floats and years before Christ differently.
     keys = totals.groupBy("oid", "id").agg(

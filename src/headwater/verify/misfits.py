@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater.lake import quarantine
 from headwater.lake.sqltext import identifier
-from headwater.merge import row_keys
+from headwater.values.keys import row_keys
 from headwater.verify.pair import Pair
 
 __all__ = ["is_json", "linked", "open_entries"]

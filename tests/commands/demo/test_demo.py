@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from headwater.commands.demo.lake import DUCKLAKE, ICEBERG, LAKES, DemoLake
 from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
-from headwater.commands.demo.workload import TABLES, create
+from headwater.commands.demo.workload import COMPANIES, TABLES, create
 from headwater.config import Config, unsupported
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import SqliteUrl
@@ -73,6 +74,14 @@ def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lak
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
     assert config.source == "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b"
     assert config.log == str(tmp_path / "log")
+
+
+@pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))
+def test_the_orders_of_each_company_are_routed_to_a_lake_of_its_own(tmp_path: Path, lake: DemoLake) -> None:
+    config = Config.load(write_config(tmp_path, "postgresql://postgres@/shop?host=/tmp", lake), {})
+    (route,) = config.routes.values()
+    assert [(place.value, place.lake) for _, place in route.listed()] == [(each, each) for each in COMPANIES]  # type: ignore[union-attr]
+    assert config.lakes.keys() == {"main", *COMPANIES}
 
 
 def _look_for_ever(mirror: MirrorProcess) -> None:
@@ -128,7 +137,9 @@ def test_the_observer_sees_the_source_before_the_mirror_has_begun(tmp_path: Path
     assert not look.covers(before)
     assert frame.written > 0
     assert frame.snapshot is None
-    assert [(each.table, each.state) for each in frame.tables] == [(table, "PENDING") for table in TABLES]
+    assert [(each.name, each.state) for each in frame.tables] == [(table, "PENDING") for table in TABLES]
+    assert [(each.name, each.state) for each in frame.companies] == [(company, "PENDING") for company in COMPANIES]
+    assert sum(each.source_rows for each in frame.companies) == frame.tables[TABLES.index("orders")].source_rows > 0
     assert frame.tables[0].source_rows >= 500
 
 
@@ -136,29 +147,36 @@ def test_the_lines_it_prints_work_in_duckdb_as_they_are(tmp_path: Path) -> None:
     home = tmp_path / "it's here"
     home.mkdir()
     with connect() as con:
-        attach(con, SqliteUrl(f"{home}/lake.sqlite"), "lake", data_path=str(home / "lake"))
-        con.execute("CREATE SCHEMA lake.public")
-        con.execute("CREATE TABLE lake.public.orders AS SELECT 'paid' AS status, 7.5::DECIMAL(12,2) AS total")
+        for name in ("lake", "acme"):
+            attach(con, SqliteUrl(f"{home}/{name}.sqlite"), name, data_path=str(home / name))
+            con.execute(f"CREATE SCHEMA {name}.public")
+            con.execute(f"CREATE TABLE {name}.public.orders (status TEXT, company TEXT, total DECIMAL(12,2))")
+            con.execute(f"INSERT INTO {name}.public.orders VALUES ('paid', 'acme', 7.5)")
     with duckdb.connect() as plain:
         answers = [plain.sql(statement) for statement in statements(DUCKLAKE, home)]
-        assert [plain.sql(statement) for statement in statements(DUCKLAKE, home)[-2:]]  # the demo was run again
-        assert answers[-2].fetchall() == [("paid", 1, 7.5)]
-        assert len(answers[-1]) > 0
+        again = [statement for statement in statements(DUCKLAKE, home) if "ATTACH" not in statement]
+        assert [plain.sql(statement) for statement in again]  # the demo was run again
+        by_status, snapshots, _, by_company = answers[-4:]
+        assert by_status.fetchall() == [("paid", 1, 7.5)]
+        assert len(snapshots) > 0
+        assert by_company.fetchall() == [("acme", 1, 7.5)]
 
 
 def test_the_lines_it_prints_for_iceberg_work_in_pyiceberg_and_in_duckdb_as_they_are(tmp_path: Path) -> None:
     home = tmp_path / "it's here"
     home.mkdir()
-    warehouse = {"type": "sql", "uri": f"sqlite:///{home}/lake.sqlite", "warehouse": str(home / "lake")}
-    with closing(load_catalog("default", **warehouse)) as catalog:
-        catalog.create_namespace("public")
-        rows = pa.table({"status": ["paid"], "total": pa.array([7.5])})
-        catalog.create_table(("public", "orders"), rows.schema).append(rows)
+    for name in ("lake", "acme"):
+        warehouse = {"type": "sql", "uri": f"sqlite:///{home}/{name}.sqlite", "warehouse": str(home / name)}
+        with closing(load_catalog("default", **warehouse)) as catalog:
+            catalog.create_namespace("public")
+            rows = pa.table({"status": ["paid"], "total": pa.array([7.5])})
+            catalog.create_table(("public", "orders"), rows.schema).append(rows)
     names: dict[str, Any] = {}
-    *before, last = ICEBERG.lines(home)["PyIceberg"]
-    exec("\n".join(before), names)
-    with closing(names["shop"]):
-        assert eval(last, names).to_pylist() == [{"status": "paid", "total": 7.5}]
+    importing, shop, of_shop, acme, of_acme = ICEBERG.lines(home)["PyIceberg"]
+    exec("\n".join([importing, shop, acme]), names)
+    with closing(names["shop"]), closing(names["acme"]):
+        for last in (of_shop, of_acme):
+            assert eval(last, names).to_pylist() == [{"status": "paid", "total": 7.5}]
     with duckdb.connect() as plain:
         answers = [plain.sql(statement) for statement in statements(ICEBERG, home)]
         assert answers[-2].fetchall() == [("paid", 1, 7.5)]
@@ -228,6 +246,7 @@ def test_the_demo_on_iceberg_mirrors_and_verifies_and_its_lines_read_the_lake(tm
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert "verify: OK" in done.stdout
+    assert [company for company in COMPANIES if not re.search(rf"^{company} +orders +[1-9]", done.stdout, re.M)] == []
     with duckdb.connect() as plain:
         answers = [plain.sql(statement) for statement in statements(ICEBERG, home)]
         assert "paid" in [status for status, *_ in answers[-2].fetchall()]
@@ -243,6 +262,7 @@ def test_the_demo_mirrors_verifies_and_goes_on_in_its_folder_even_after_a_kill(t
         done = subprocess.run([*command, "--seconds", "5"], capture_output=True, text=True, timeout=200, check=False)
         assert done.returncode == 0, done.stderr
         assert "verify: OK" in done.stdout
+        assert [each for each in COMPANIES if not re.search(rf"^{each} +orders +[1-9]", done.stdout, re.M)] == []
 
 
 def until(ready: Callable[[], bool], seconds: float) -> None:

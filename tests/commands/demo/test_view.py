@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from headwater.commands.demo.view import Frame, TableLine, View, line, page
+from headwater.commands.demo.view import CountLine, Frame, View, line, page
 
 FRAME = Frame(
     headline="mirroring",
@@ -21,7 +21,8 @@ FRAME = Frame(
     snapshot=42,
     snapshot_lsn="0/1A2B3C",
     source_lsn="0/1A2FFF",
-    tables=(TableLine("orders", "STREAMING", 12_345, 12_300), TableLine("customers", "SNAPSHOT", 500, 0)),
+    tables=(CountLine("orders", "STREAMING", 12_345, 12_300), CountLine("customers", "SNAPSHOT", 500, 0)),
+    companies=(CountLine("acme", "healthy", 7_345, 7_340), CountLine("globex", "lagging", 5_000, 4_321)),
 )
 
 
@@ -34,18 +35,21 @@ def test_the_page_shows_everything_there_is_to_know() -> None:
         assert fact in shown
     for fact in ("snapshot 42 at 0/1A2B3C", "0/1A2FFF", "orders", "STREAMING", "12,345", "12,300", "SNAPSHOT"):
         assert fact in shown
+    for fact in ("orders of", "rows in its lake", "acme", "healthy", "7,345", "7,340", "globex", "lagging", "4,321"):
+        assert fact in shown
 
 
 def test_the_line_says_the_same_shorter() -> None:
     assert line(FRAME) == (
         "01:15 mirroring: 312 changes/s in, 298/s out, lag 1.2 s / 1 MB, 1 segment staged,"
-        " rows 12,845 in source, 12,300 in lake, snapshot 42 at 0/1A2B3C"
+        " rows 12,845 in source, 12,300 in lake, snapshot 42 at 0/1A2B3C;"
+        " orders routed: acme 7,340 of 7,345, globex 4,321 of 5,000"
     )
 
 
 def test_before_the_first_delivery_there_is_no_snapshot() -> None:
-    assert line(replace(FRAME, snapshot=None, snapshot_lsn=None)).endswith("no snapshot yet")
-    assert line(replace(FRAME, snapshot=None)).endswith(" in lake, at 0/1A2B3C")  # snapshots of single tables
+    assert "no snapshot yet" in line(replace(FRAME, snapshot=None, snapshot_lsn=None))
+    assert " in lake, at 0/1A2B3C" in line(replace(FRAME, snapshot=None))  # snapshots of single tables
 
 
 def test_without_a_terminal_there_is_a_line_every_few_seconds() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headwater.commands.demo.workload import TABLES, Workload, create
+from headwater.commands.demo.workload import COMPANIES, TABLES, Workload, create
 
 
 @pytest.fixture
@@ -60,6 +60,29 @@ def test_what_it_counts_is_what_the_database_saw(shop: psycopg.Connection[Any]) 
     assert wrong == []  # an order and its items are one transaction
     statuses = {status for (status,) in shop.execute("SELECT DISTINCT status FROM orders")}
     assert {"new", "paid", "shipped"} <= statuses
+
+
+def test_orders_are_of_three_companies_and_now_and_then_one_moves(shop: psycopg.Connection[Any]) -> None:
+    workload = Workload(shop, random.Random(3))
+    first: dict[int, str] = {}
+    moved = set()
+    for _ in range(300):
+        workload.step()
+        for id_, company in shop.execute("SELECT id, company FROM orders"):
+            if first.setdefault(id_, company) != company:
+                moved.add(id_)
+    assert set(first.values()) == set(COMPANIES)
+    assert 0 < len(moved) < len(first) / 2
+
+
+def test_a_shop_of_an_earlier_version_gets_its_companies(shop: psycopg.Connection[Any], database: str) -> None:
+    workload = Workload(shop, random.Random(5))
+    for _ in range(20):
+        workload.step()
+    shop.execute("ALTER TABLE orders DROP COLUMN company")
+    create(database)
+    assert shop.execute("SELECT DISTINCT company FROM orders").fetchall() == [("acme",)]
+    Workload(shop, random.Random(6)).place_order()
 
 
 def test_goods_neither_appear_nor_vanish(shop: psycopg.Connection[Any]) -> None:

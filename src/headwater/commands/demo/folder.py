@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headwater.commands.demo.lake import DUCKLAKE, DemoLake
-from headwater.commands.demo.workload import TABLES
+from headwater.commands.demo.workload import COMPANIES, TABLES
 from headwater.errors import ConfigError
 
 __all__ = ["claimed", "write_config"]
@@ -67,12 +67,32 @@ def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
         f"source: {source!r}\n"
         "log: ./log\n"
         "lakes:\n"
-        f"  main: {lake.entry}\n"
+        f"  main: {lake.entry('lake')}\n"
+        f"{_company_lakes(lake)}"
         "groups:\n"
         "  shop:\n"
+        "    lake: main\n"
         "    flush: {interval: 1s}\n"
         "    tables:\n"
         f"{tables}"
+        f"{_route(lake)}"
         'spark: {master: "local[2]"}\n'
     )
     return path
+
+
+def _company_lakes(lake: DemoLake) -> str:
+    return "".join(f"  {each}: {lake.entry(each)}\n" for each in COMPANIES)
+
+
+def _route(lake: DemoLake) -> str:
+    """The orders of each company go on to a lake of its own."""
+    return (
+        "routes:\n"
+        "  by_company:\n"
+        f"    from: {lake.routed_from}\n"
+        "    by: company\n"
+        "    keys: [id]\n"
+        "    poll: 1s\n"
+        "    to:\n"
+    ) + "".join(f"      - {{value: {each}, lake: {each}}}\n" for each in COMPANIES)

@@ -1,4 +1,4 @@
-"""The demo's lake: how its config names it, and what to type to read it."""
+"""The demo's lakes: how its config names them, and what to type to read them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ class DemoLake:
     """A kind of lake to mirror into, all of it in the demo's folder."""
 
     name: str
-    entry: str  # of the config, under `lakes:`
-    catalog: str  # its file in the folder
+    _entry: str
+    routed_from: str  # `from` of the route by company
+    routes_the_log: bool  # which then has to say of which company an order was
     lines: Callable[[Path], Lines]  # that read it
+
+    def entry(self, files: str) -> str:
+        """A lake of this kind for the config, under `lakes:`; `files` is what its catalog and its folder are called."""
+        return self._entry.format(files)
 
 
 def _ducklake_lines(home: Path) -> Lines:
@@ -34,6 +39,8 @@ def _ducklake_lines(home: Path) -> Lines:
             f"ATTACH {literal(f'ducklake:sqlite:{home}/lake.sqlite')} AS shop (READ_ONLY);",
             "SELECT status, count(*), sum(total) FROM shop.public.orders GROUP BY ALL;",
             "FROM shop.snapshots() ORDER BY snapshot_id DESC LIMIT 5;",
+            f"ATTACH {literal(f'ducklake:sqlite:{home}/acme.sqlite')} AS acme (READ_ONLY);",
+            "SELECT company, count(*), sum(total) FROM acme.public.orders GROUP BY ALL;",
         ]
     }
 
@@ -45,6 +52,8 @@ def _iceberg_lines(home: Path) -> Lines:
             "from pyiceberg.catalog import load_catalog",
             f"shop = load_catalog(type='sql', uri={f'sqlite:///{home}/lake.sqlite'!r})",
             "shop.load_table('public.orders').scan(limit=5).to_arrow()",
+            f"acme = load_catalog(type='sql', uri={f'sqlite:///{home}/acme.sqlite'!r})",
+            "acme.load_table('public.orders').scan(limit=5).to_arrow()",
         ],
         _DUCKDB: [
             *_loading(home, "avro", "iceberg", "sqlite_scanner"),
@@ -72,12 +81,17 @@ def _loading(home: Path, *names: str) -> Iterator[str]:
 
 
 DUCKLAKE = DemoLake(
-    "ducklake", '{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}', "lake.sqlite", _ducklake_lines
+    "ducklake",
+    '{{ducklake: "sqlite:///{0}.sqlite", data_path: ./{0}}}',
+    "{lake: main, table: public.orders}",
+    False,
+    _ducklake_lines,
 )
 ICEBERG = DemoLake(
     "iceberg",
-    '{iceberg: {type: sql, uri: "sqlite:///lake.sqlite", warehouse: ./lake}}',
-    "lake.sqlite",
+    '{{iceberg: {{type: sql, uri: "sqlite:///{0}.sqlite", warehouse: ./{0}}}}}',
+    "{group: shop, table: public.orders}",
+    True,
     _iceberg_lines,
 )
 LAKES = {lake.name: lake for lake in (DUCKLAKE, ICEBERG)}

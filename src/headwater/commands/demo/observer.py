@@ -1,21 +1,23 @@
-"""Frames for the view: the status of the mirror beside the counts in the source, and rates between two looks."""
+"""Frames for the view: the status of mirror and route beside the counts in the source, and rates between two looks."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.change import Lsn
-from headwater.commands.demo.view import Frame, TableLine
-from headwater.commands.demo.workload import TABLES, Tally
+from headwater.commands.demo.view import CountLine, Frame
+from headwater.commands.demo.workload import COMPANIES, TABLES, Tally
 from headwater.config import Config
 from headwater.state import State
-from headwater.status import GroupStatus, Status, status
+from headwater.status import GroupStatus, RouteStatus, Status, status
 from headwater.status.lag import Oldest
 
 __all__ = ["Look", "Observer"]
 
 _COUNTS = "SELECT " + ", ".join(f"(SELECT count(*) FROM public.{table})" for table in TABLES)
+_COMPANIES = "SELECT company, count(*) FROM public.orders GROUP BY company"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +27,20 @@ class Look:
     at: float
     source_lsn: str
     source_rows: dict[str, int]
+    company_rows: dict[str, int]  # in the source
     group: GroupStatus | None  # None: the mirror has not begun
+    routes: tuple[RouteStatus, ...]
     written: int
     delivered: int
 
     def covers(self, lsn: Lsn) -> bool:
-        """Whether the lake has everything that was committed before `lsn`."""
+        """Whether the lake has everything that was committed before `lsn`, and the lakes of the companies, too."""
         delivered = self.group.delivered_lsn if self.group else None
-        return delivered is not None and Lsn.parse(delivered) >= lsn
+        return delivered is not None and Lsn.parse(delivered) >= lsn and all(map(_complete, self.routes))
+
+
+def _complete(route: RouteStatus) -> bool:
+    return {each.status for each in route.destinations} == {"healthy"}
 
 
 class Observer:
@@ -55,7 +63,16 @@ class Observer:
         group = seen.groups[0] if seen and seen.groups else None
         changed = sum(t.copied_rows + t.inserted + t.updated + t.deleted for t in group.tables) if group else 0
         lsn = (seen and seen.source_lsn) or str(self.source_lsn())
-        return Look(time.monotonic(), lsn, dict(zip(TABLES, rows, strict=True)), group, self._tally.changes, changed)
+        return Look(
+            time.monotonic(),
+            lsn,
+            dict(zip(TABLES, rows, strict=True)),
+            dict(self._state.query(_COMPANIES)),
+            group,
+            seen.routes if seen else (),
+            self._tally.changes,
+            changed,
+        )
 
     def delivers(self, look: Look) -> bool:
         """Whether anything has come into the lake since the observer began; rows of an earlier run do not count."""
@@ -70,7 +87,10 @@ class Observer:
         self._last = now
         passed = max(now.at - before.at, 0.001)
         group = now.group
-        lake = {table.table.removeprefix("public."): table for table in group.tables} if group else {}
+        lake = (
+            {table.table.removeprefix("public."): (table.state, table.rows) for table in group.tables} if group else {}
+        )
+        routed = {str(each): (each.status, each.rows) for route in now.routes for each in route.destinations}
         frame = Frame(
             headline,
             now.at - self._began,
@@ -82,15 +102,16 @@ class Observer:
             group.snapshot_id if group else None,
             group.delivered_lsn if group else None,
             now.source_lsn,
-            tuple(
-                TableLine(
-                    name, lake[name].state if name in lake else "PENDING", rows, lake[name].rows if name in lake else 0
-                )
-                for name, rows in now.source_rows.items()
-            ),
+            tuple(_line(name, rows, lake) for name, rows in now.source_rows.items()),
+            tuple(_line(name, now.company_rows.get(name, 0), routed) for name in COMPANIES),
         )
         return now, frame
 
     def _status(self) -> Status | None:
         ((ready,),) = self._state.query("SELECT to_regclass('headwater.tables') IS NOT NULL")
-        return status(self._config, self._state, self._state, self._oldest) if ready else None
+        return status(self._config, {}, self._state, self._state, self._oldest) if ready else None
+
+
+def _line(name: str, source_rows: int, lake: Mapping[str, tuple[str, int]]) -> CountLine:
+    state, rows = lake.get(name, ("PENDING", 0))
+    return CountLine(name, state, source_rows, rows)

@@ -42,8 +42,8 @@ class Shop(AbstractContextManager["Shop"]):
         self.look()
 
     def one_more(self) -> None:
-        """A last transaction, after `finish`."""
-        self._workload.step()
+        """A last transaction, after `finish`, which changes a row."""
+        self._workload.step(self._workload.edit_profile)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop.set()

@@ -23,7 +23,7 @@ from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
 from headwater.commands.demo.view import View
-from headwater.commands.demo.workload import TABLES, create
+from headwater.commands.demo.workload import COMPANIES, TABLES, create
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
 from headwater.query import query
@@ -45,7 +45,7 @@ def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
         stop = stack.enter_context(_stopped_by_signals())
         print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
         url = stack.enter_context(_postgres(home))
-        create(url)
+        create(url, routes_the_log=lake.routes_the_log)
         path = write_config(home, url, lake)
         config = Config.load(path, {})
         mirror = MirrorProcess(path)
@@ -53,7 +53,7 @@ def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
         shop = stack.enter_context(Shop(url, stop, _RATE))
         observer = Observer(config, shop.tally)
         stack.callback(observer.close)
-        print(f"mirroring into {home / lake.catalog}; its log is {mirror.log}", flush=True)
+        print(f"mirroring into {home / 'lake.sqlite'}; its log is {mirror.log}", flush=True)
         with View(console) as view:
             _mirror(observer, mirror, shop, view, stop, seconds)
             _drain(observer, mirror, shop, view)
@@ -84,7 +84,7 @@ def _headline(streaming: bool, mirror: MirrorProcess) -> str:
 
 
 def _drain(observer: Observer, mirror: MirrorProcess, shop: Shop, view: View) -> None:
-    """Wait until the lake has all that was written."""
+    """Wait until the lake has all that was written, and the companies' lakes have it from there."""
     shop.finish()
     target = observer.source_lsn()
     shop.one_more()  # a quiet source need not move the lake's position: this does, past the target
@@ -96,12 +96,12 @@ def _drain(observer: Observer, mirror: MirrorProcess, shop: Shop, view: View) ->
         if look.covers(target):
             return
         time.sleep(_REFRESH)
-    raise CheckFailed(f"the lake did not reach {target} within {_DRAIN:.0f} s", hint=f"see {mirror.log}")
+    raise CheckFailed(f"the lakes did not reach {target} within {_DRAIN:.0f} s", hint=f"see {mirror.log}")
 
 
 def _verify(path: Path) -> None:
-    """Let `headwater verify` compare source and lake, in its own process, as a user would."""
-    print("verifying the lake against the source", flush=True)
+    """Let `headwater verify` compare source and lakes, in its own process, as a user would."""
+    print("verifying the lakes against the source", flush=True)
     run = subprocess.run(headwater(path, "verify"), capture_output=True, text=True, check=False)
     if run.returncode != 0:
         said = f"{run.stdout}\n{run.stderr}".strip()
@@ -111,8 +111,12 @@ def _verify(path: Path) -> None:
 
 
 def _summary(config: Config) -> str:
-    counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM public.{table}" for table in TABLES)
-    return render.as_text(("table in the lake", "rows"), query(config, counts, {}).rows)
+    shown = [("main", table) for table in TABLES]
+    shown += [(company, "orders") for company in COMPANIES]
+    counts = " UNION ALL ".join(
+        f"SELECT '{lake}', '{table}', count(*) FROM {lake}.public.{table}" for lake, table in shown
+    )
+    return render.as_text(("lake", "table", "rows"), query(config, counts, {}).rows)
 
 
 def _how_to_go_on(home: Path, lake: DemoLake) -> str:

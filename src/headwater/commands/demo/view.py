@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,15 +16,20 @@ from rich.text import Text
 
 from headwater.words import counted, size_text
 
-__all__ = ["Frame", "TableLine", "View", "line", "page"]
+__all__ = ["CountLine", "Frame", "View", "line", "page"]
 
 _EVERY = 3.0  # seconds between two plain lines
-_STATES = {"STREAMING": "green", "ERRORED": "bold red", "PENDING": "dim"}
+_STATES = {
+    **{"STREAMING": "green", "ERRORED": "bold red", "PENDING": "dim"},
+    **{"healthy": "green", "buffering": "green", "flushing": "green", "error": "bold red"},
+}
 
 
 @dataclass(frozen=True, slots=True)
-class TableLine:
-    table: str
+class CountLine:
+    """Rows of a table, or orders of a company: in the source, and in the lake that they go to."""
+
+    name: str
     state: str
     source_rows: int
     lake_rows: int
@@ -43,7 +49,8 @@ class Frame:
     snapshot: int | None
     snapshot_lsn: str | None
     source_lsn: str
-    tables: tuple[TableLine, ...]
+    tables: tuple[CountLine, ...]
+    companies: tuple[CountLine, ...]
 
 
 def page(frame: Frame) -> RenderableType:
@@ -56,14 +63,20 @@ def page(frame: Frame) -> RenderableType:
         f"{frame.lag_seconds:.1f} s",
         f"{size_text(frame.lag_bytes)} of WAL, {counted(frame.staged_segments, 'segment')} staged",
     )
-    tables = Table(box=None, padding=(0, 3, 0, 0))
-    for name, justify in (("table", "left"), ("state", "left"), ("rows in source", "right"), ("rows in lake", "right")):
-        tables.add_column(name, justify="right" if justify == "right" else "left", header_style="dim")
-    for each in frame.tables:
-        state = Text(each.state, style=_STATES.get(each.state, "yellow"))
-        tables.add_row(Text(each.table), state, f"{each.source_rows:,}", f"{each.lake_rows:,}")
+    tables = _counts(("table", "state", "rows in source", "rows in lake"), frame.tables)
+    companies = _counts(("orders of", "status", "rows in source", "rows in its lake"), frame.companies)
     title = f"headwater · {frame.headline} · {_clock(frame.elapsed)}"
-    return Panel(Group(facts, Text(), tables), title=title, title_align="left", padding=(1, 2))
+    return Panel(Group(facts, Text(), tables, Text(), companies), title=title, title_align="left", padding=(1, 2))
+
+
+def _counts(titles: Iterable[str], lines: Iterable[CountLine]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for title in titles:
+        table.add_column(title, justify="right" if title.startswith("rows") else "left")
+    for each in lines:
+        state = Text(each.state, style=_STATES.get(each.state, "yellow"))
+        table.add_row(Text(each.name), state, f"{each.source_rows:,}", f"{each.lake_rows:,}")
+    return table
 
 
 def line(frame: Frame) -> str:
@@ -73,8 +86,13 @@ def line(frame: Frame) -> str:
         f"{_clock(frame.elapsed)} {frame.headline}: {frame.written:,.0f} changes/s in, {frame.delivered:,.0f}/s out,"
         f" lag {frame.lag_seconds:.1f} s / {size_text(frame.lag_bytes)},"
         f" {counted(frame.staged_segments, 'segment')} staged,"
-        f" rows {source:,} in source, {lake:,} in lake, {_snapshot(frame)}"
+        f" rows {source:,} in source, {lake:,} in lake, {_snapshot(frame)};"
+        f" orders routed: {_routed(frame)}"
     )
+
+
+def _routed(frame: Frame) -> str:
+    return ", ".join(f"{each.name} {each.lake_rows:,} of {each.source_rows:,}" for each in frame.companies)
 
 
 class View(AbstractContextManager["View"]):

@@ -13,9 +13,10 @@ from typing import Any, LiteralString
 
 import psycopg
 
-__all__ = ["TABLES", "Tally", "Workload", "create"]
+__all__ = ["COMPANIES", "TABLES", "Tally", "Workload", "create"]
 
 TABLES = ("customers", "products", "orders", "order_items")
+COMPANIES = ("acme", "globex", "initech")  # whose orders the shop takes
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS customers (
@@ -39,6 +40,7 @@ CREATE TABLE IF NOT EXISTS products (
 CREATE TABLE IF NOT EXISTS orders (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     customer_id uuid NOT NULL REFERENCES customers,
+    company     text NOT NULL,
     status      text NOT NULL DEFAULT 'new' CHECK (status IN ('new', 'paid', 'shipped', 'cancelled')),
     total       numeric(12,2) NOT NULL,
     placed_at   timestamptz NOT NULL DEFAULT now(),
@@ -53,6 +55,7 @@ CREATE TABLE IF NOT EXISTS order_items (
     price       numeric(10,2) NOT NULL,
     PRIMARY KEY (order_id, line)
 );
+ALTER TABLE orders ADD COLUMN IF NOT EXISTS company text NOT NULL DEFAULT 'acme';  -- a demo of an earlier version
 CREATE INDEX IF NOT EXISTS orders_by_status ON orders (status, id);
 """
 _SEED = """
@@ -82,10 +85,15 @@ class Tally:
         return self.inserted + self.updated + self.deleted
 
 
-def create(url: str) -> None:
-    """Make the shop's tables and its first customers and products, unless they are there."""
+def create(url: str, *, routes_the_log: bool = False) -> None:
+    """Make the shop's tables and its first customers and products, unless they are there.
+
+    A route that reads the log has to know of which company an order was: the replica identity includes that then.
+    """
     with psycopg.connect(url) as connection:
         connection.execute(_SCHEMA)
+        if routes_the_log:
+            connection.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
         if connection.execute("SELECT 1 FROM customers LIMIT 1").fetchone() is None:
             connection.execute(_SEED)
 
@@ -105,6 +113,7 @@ class Workload:
             self.pay: 30,
             self.ship: 20,
             self.cancel: 6,
+            self.hand_over: 4,
             self.forget_cancelled: 5,
             self.reprice: 4,
             self.register: 4,
@@ -120,18 +129,19 @@ class Workload:
             else:
                 self.step()
 
-    def step(self) -> None:
-        """One transaction, picked by chance."""
-        (action,) = self._chance.choices(list(self._actions), list(self._actions.values()))
+    def step(self, action: Callable[[], None] | None = None) -> None:
+        """One transaction: this one, or one that is picked by chance, and may find nothing to do."""
+        (picked,) = self._chance.choices(list(self._actions), list(self._actions.values()))
         with self._connection.transaction():
-            action()
+            (action or picked)()
         self.tally.transactions += 1
 
     def place_order(self) -> None:
         products = sorted(self._chance.sample(self._products, self._chance.randint(1, 5)))
         order = self._change(
-            "INSERT INTO orders (customer_id, total, note) VALUES (%s, 0, %s) RETURNING id",
+            "INSERT INTO orders (customer_id, company, total, note) VALUES (%s, %s, 0, %s) RETURNING id",
             self._chance.choice(self._customers),
+            self._chance.choice(COMPANIES),
             self._chance.choice([None, None, "please ring twice", "a gift 🎁"]),
         )
         total = Decimal(0)
@@ -162,6 +172,12 @@ class Workload:
                 " FROM order_items AS i WHERE i.order_id = %s AND i.product_id = p.id",
                 order,
             )
+
+    def hand_over(self) -> None:
+        """An order moves to another company."""
+        if order := self._next("paid"):
+            company = self._chance.choice(COMPANIES)
+            self._change("UPDATE orders SET company = %s WHERE id = %s AND company <> %s", company, order, company)
 
     def forget_cancelled(self) -> None:
         if order := self._next("cancelled"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.ducklake.finding import check_could_open, find_lake
+from headwater.ducklake.finding import check_could_open, find_lake, known_lake
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.partitions import SUPPORT
 from headwater.ducklake.url import SqliteUrl, parse_lake_url
 from headwater.files import S3
 from headwater.lake.partitioning import PartitionSupport
+from headwater.lake.stream import P, Stream
 from headwater.sink.ducklake.querying import QueriedDuckLake
 from headwater.sink.ducklake.sink import DuckLakeSink
 
@@ -34,9 +35,9 @@ class DuckLakeAddress:
     def check_could_open(self) -> None:
         check_could_open(self.catalog, self.data_path, s3=self.s3)
 
-    def find(self, source: str) -> DuckLakeSink | None:
+    def find(self, source: str, stream: Stream[P]) -> DuckLakeSink[P] | None:
         lake = find_lake(self.catalog, self.data_path, s3=self.s3)
-        return None if lake is None else DuckLakeSink(lake, source, prepared=lake.prepared())
+        return None if lake is None else DuckLakeSink(lake, source, stream, prepared=lake.prepared())
 
     def folders(self) -> dict[str, str]:
         url = parse_lake_url(self.catalog)
@@ -46,5 +47,8 @@ class DuckLakeAddress:
     def queried(self) -> QueriedDuckLake:
         return QueriedDuckLake(parse_lake_url(self.catalog), self.s3)
 
-    def open(self, source: str) -> DuckLakeSink:
-        return DuckLakeSink(open_lake(self.catalog, self.data_path, s3=self.s3), source)
+    def reopen(self, source: str, stream: Stream[P]) -> DuckLakeSink[P]:
+        return DuckLakeSink(known_lake(self.catalog, self.data_path, s3=self.s3), source, stream)
+
+    def open(self, source: str, stream: Stream[P]) -> DuckLakeSink[P]:
+        return DuckLakeSink(open_lake(self.catalog, self.data_path, s3=self.s3), source, stream)

@@ -61,8 +61,8 @@ def evolved(
 
 
 def _field(name: str, kind: LakeType) -> Field:
-    children = (_field("element", kind.element),) if kind.element is not None else ()
-    return Field(0, name, ducklake_type(kind), children=children)
+    parts = kind.fields if kind.element is None else (("element", kind.element),)
+    return Field(0, name, ducklake_type(kind), children=tuple(_field(*part) for part in parts))
 
 
 def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -> Field:
@@ -77,7 +77,10 @@ def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -
 
 
 def _same(one: Field, other: Field) -> bool:
-    return one.type == other.type and all(map(_same, one.children, other.children))
+    if one.type != other.type or len(one.children) != len(other.children):
+        return False
+    named = one.type != "struct" or [each.name for each in one.children] == [each.name for each in other.children]
+    return named and all(map(_same, one.children, other.children))
 
 
 def _added(relation: Relation, column: Column, kind: LakeType) -> Field:
@@ -87,7 +90,7 @@ def _added(relation: Relation, column: Column, kind: LakeType) -> Field:
     if column.missing is None:
         return field
     if field.children:
-        raise CannotFollow(f"{relation.table} got a list column {column.name!r} with a default")
+        raise CannotFollow(f"{relation.table} got a nested column {column.name!r} with a default")
     shown = decode(pa.array([column.missing.encode()], pa.large_binary()), kind)
     if shown.bad:
         raise CannotFollow(

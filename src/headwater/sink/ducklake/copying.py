@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from headwater.change import Lsn, TableName
+from headwater.change import Position, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import Advance, Alteration, NewTable, PlannedCommit
 from headwater.errors import AlreadyDelivered, CommitConflict, TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Landed
+from headwater.lake.stream import P
 from headwater.lake.target import Reports, misfits_of, rows_of
 from headwater.sink.ducklake.landing import land
 from headwater.sink.ducklake.quarantine import quarantine_table, settle_all
@@ -23,7 +25,7 @@ __all__ = ["DuckLakeCopy", "NewMirror", "renamed"]
 
 
 @dataclass(frozen=True, slots=True)
-class NewMirror:
+class NewMirror(Generic[P]):
     """A table the lake does not have yet; its folder is known, so files can be written before it exists.
 
     `replaces` are the mirrors that go in the same snapshot: its own, if the table is copied again, and those of the
@@ -33,20 +35,21 @@ class NewMirror:
     oid: int
     table: NewTable
     mirrored: MirroredColumns
-    replaces: Mapping[int, DuckLakeStanding]
+    replaces: Mapping[int, DuckLakeStanding[P]]
 
 
 @dataclass(frozen=True, slots=True)
-class DuckLakeCopy:
+class DuckLakeCopy(Generic[P]):
     """Implements `headwater.lake.sink.Copy`."""
 
     lake: Lake
-    mirrors: Sequence[NewMirror]
+    mirrors: Sequence[NewMirror[P]]
     names: Mapping[int, TableName]  # that other mirrors get with it
     target: DuckLakeTarget
-    new_quarantine: NewTable | None  # if the lake has none
+    noted: bool  # the attempt, in the lake
+    new_quarantine: NewTable | None  # if the lake has none and the stream may need it
 
-    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         base, source = self.lake.snapshot(), self.target.source
         landing = [each for each in self.mirrors if each.oid in tables]
         counts = {each.oid: _counts(each, reports) for each in landing}
@@ -63,10 +66,11 @@ class DuckLakeCopy:
             {each.oid: _advance(each, at, counts[each.oid]) for each in landing},
             (*(each.table for each in landing), *((self.new_quarantine,) if self.new_quarantine else ())),
             tuple(changes),
-            alterations=renamed(self.lake, source, self.names),
+            alterations=renamed(self.lake, source, type(at), self.names),
             dropped=tuple(each.table.id for each in replaced.values()),
             forgotten=tuple(replaced.keys() - {each.oid for each in landing}),
             attempt=self.target.attempt,
+            noted=self.noted,
         )
         try:
             return Landed(land(self.lake, commit), counts)
@@ -80,19 +84,19 @@ class DuckLakeCopy:
             delete_files(self.target.landing(to).path, notes)
 
 
-def renamed(lake: Lake, source: str, names: Mapping[int, TableName]) -> tuple[Alteration, ...]:
+def renamed(lake: Lake, source: str, kind: type[Position], names: Mapping[int, TableName]) -> tuple[Alteration, ...]:
     """Mirrors with other names and the columns they have."""
     if not names:
         return ()
-    tables = {oid: each.table for oid, each in standings(lake, source).items() if oid in names}
+    tables = {oid: each.table for oid, each in standings(lake, source, kind).items() if oid in names}
     return tuple(Alteration(table.id, table.columns, names[oid]) for oid, table in tables.items())
 
 
-def _counts(mirror: NewMirror, reports: Reports) -> Counts:
+def _counts(mirror: NewMirror[P], reports: Reports) -> Counts:
     bad = reports.get(misfits_of(mirror.oid), ())
     return Counts(copied=rows_written(reports.get(rows_of(mirror.oid), ())), quarantined=rows_written(bad))
 
 
-def _advance(mirror: NewMirror, at: Lsn, counts: Counts) -> Advance:
+def _advance(mirror: NewMirror[P], at: P, counts: Counts) -> Advance:
     expected = mirror.replaces[mirror.oid].position if mirror.oid in mirror.replaces else None
     return Advance(mirror.table.name, expected, at, str(mirror.mirrored), counts)

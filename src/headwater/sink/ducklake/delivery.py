@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic
 
 import pyarrow as pa
 
-from headwater.change import Lsn, NewestCommit, Relation, TableName
+from headwater.change import NewestCommit, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
+from headwater.ducklake.inlined import InlinedCounts
+from headwater.ducklake.inlinedvalues import can_be_inlined
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import Advance, Alteration, Field, LakeTable, LiveFile, PlannedCommit, Snapshot
+from headwater.ducklake.model import (
+    Advance,
+    Alteration,
+    Field,
+    InlinedEnds,
+    LakeTable,
+    LiveFile,
+    PlannedCommit,
+    Snapshot,
+)
 from headwater.ducklake.partitions import check_kept
 from headwater.ducklake.stats import column_stats, overlaps
 from headwater.ducklake.writing import TableFolder, arrow_type
@@ -19,16 +31,21 @@ from headwater.files import filesystem
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Keys, Kinds, Landed, Wanted
+from headwater.lake.sink import Inline, Keys, Kinds, Landed, Volume, Wanted
+from headwater.lake.stream import P
 from headwater.lake.target import SETTLED, PartitionSet, Reports, misfits_of, rows_of
 from headwater.sink.ducklake.columns import evolved
-from headwater.sink.ducklake.landing import land
+from headwater.sink.ducklake.landing import signed
+from headwater.sink.ducklake.places import DuckLakePlace, FilePlace, InlinedPlace
 from headwater.sink.ducklake.quarantine import quarantine_places
 from headwater.sink.ducklake.reports import TakenOut, delete_files, rows_written, table_change
 from headwater.sink.ducklake.standing import DuckLakeStanding
-from headwater.sink.ducklake.target import DuckLakePlace, DuckLakeTarget, Landing, landing
+from headwater.sink.ducklake.target import DuckLakeTarget, Landing, landing
 
 __all__ = ["DuckLakeDelivery", "DuckLakePlan"]
+
+INLINED_ROWS, INLINED_BYTES = 1_000, 1 << 20  # of a table's share of a delivery; more is quicker in a file
+INLINED_WIDTH = 8 << 10  # bytes of a row, on average: rows of this size still fit into a catalog by the thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +57,21 @@ class _Evolution:
 
 
 @dataclass(frozen=True, slots=True)
-class DuckLakePlan:
+class DuckLakePlan(Generic[P]):
     """Implements `headwater.lake.sink.Plan`."""
 
     lake: Lake
     source: str
     base: Snapshot
-    standings: Mapping[int, DuckLakeStanding]
-    quarantine: LakeTable
+    standings: Mapping[int, DuckLakeStanding[P]]
+    quarantine: LakeTable | None  # None: the stream has no misfits
     evolutions: Mapping[int, _Evolution] = field(default_factory=dict)
 
     @property
     def snapshot_id(self) -> int:
         return self.base.id
 
-    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[DuckLakePlan, bool]:
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[DuckLakePlan[P], bool]:
         standing = self.standings[relation.oid]
         added = any(column.attnum not in standing.mirrored.fields for column in relation.columns)
         next_id = self.lake.next_column_id(standing.table.id) if added else 0
@@ -64,20 +81,54 @@ class DuckLakePlan:
         evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
         return replace(self, evolutions=evolutions), fields != standing.table.columns
 
-    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> DuckLakeDelivery:
-        landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
-        kept = landing(self.quarantine, quarantine.KNOWN_BY)
-        attempt = self.lake.begin(self.source) if keys else ""  # nothing is written without a table
-        target = DuckLakeTarget(landings, kept, self.base.id + 1, self.source, attempt)
-        return DuckLakeDelivery(self, keys, target, newest)
+    def begin(
+        self,
+        keys: Keys,
+        newest: NewestCommit | None = None,
+        attempt: str | None = None,
+        inline: Inline | None = None,
+    ) -> DuckLakeDelivery[P]:
+        tables = {oid: self.standings[oid].table.id for oid in keys}
+        inlined = self.lake.inlined_counts(tables.values()) if tables else {}
+        small = self._small(tables, inlined, inline) if inline else frozenset()
+        landings = {oid: self._landing(oid, key, inlined=oid in small) for oid, key in keys.items()}
+        kept = landing(self.quarantine, quarantine.KNOWN_BY) if self.quarantine else None
+        name = attempt or (self.lake.begin(self.source) if keys else "")  # nothing is written without a table
+        target = DuckLakeTarget(landings, kept, self.base.id + 1, self.source, name)
+        return DuckLakeDelivery(self, keys, target, newest, attempt is None, inlined)
 
     def fields(self, oid: int) -> tuple[Field, ...]:
         return self.evolutions[oid].fields if oid in self.evolutions else self.standings[oid].table.columns
 
-    def _landing(self, oid: int, key: tuple[str, ...]) -> Landing:
+    def _landing(self, oid: int, key: tuple[str, ...], *, inlined: bool) -> Landing:
         """Without a key, a table's rows are known by all of its columns that we mirror."""
         table = replace(self.standings[oid].table, columns=self.fields(oid))
-        return landing(table, key or self._mirrored(oid))
+        return landing(table, key or self._mirrored(oid), self.lake.catalog.dialect if inlined else None)
+
+    def _small(
+        self, tables: Mapping[int, int], inlined: Mapping[int, Sequence[InlinedCounts]], inline: Inline
+    ) -> frozenset[int]:
+        """The tables whose rows go into the catalog: few, of types that it can hold, and not too many with the others.
+
+        Rows that have ended are counted, too: every reader of the table gets them.
+        """
+
+        def fits(oid: int) -> bool:
+            rows, size = inline.volumes.get(oid, Volume(INLINED_ROWS + 1, 0))
+            held = sum(each.rows for each in inlined.get(tables[oid], ()))
+            return (
+                rows <= INLINED_ROWS
+                and size <= min(INLINED_BYTES, rows * INLINED_WIDTH)
+                and held + rows <= inline.most
+                and not self.standings[oid].table.partition_keys
+                and all(map(can_be_inlined, self.fields(oid)))
+            )
+
+        fitting = {oid for oid in tables if fits(oid)}
+        if not fitting:
+            return frozenset()
+        ordered = self.lake.sorted_tables([tables[oid] for oid in fitting])
+        return frozenset(oid for oid in fitting if tables[oid] not in ordered)
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
@@ -86,13 +137,15 @@ class DuckLakePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class DuckLakeDelivery:
+class DuckLakeDelivery(Generic[P]):
     """Implements `headwater.lake.sink.Delivery`."""
 
-    plan: DuckLakePlan
+    plan: DuckLakePlan[P]
     keys: Keys
     target: DuckLakeTarget
     newest: NewestCommit | None
+    noted: bool  # the attempt, in the lake
+    inlined: Mapping[int, Sequence[InlinedCounts]]  # rows in the catalog, by table
 
     def places(self, wanted: Wanted) -> list[DuckLakePlace]:
         plan = self.plan
@@ -103,24 +156,40 @@ class DuckLakeDelivery:
         sought = {oid: _texts(leading[oid], each.bounds) for oid, each in wanted.items()}
         bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
         divided = [table_id for table_id, oid in tables.items() if wanted[oid].partitions is not None]
-        found = []
+        found: list[DuckLakePlace] = [place for oid in wanted for place in self._in_catalog(oid)]
         for file in plan.lake.files(list(tables), plan.base, bounds_of, divided):
             oid = tables[file.table_id]
             column = leading[oid]
             if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]) and self._in_reach(
                 oid, file, wanted[oid].partitions
             ):
-                found.append(DuckLakePlace(oid, file))
+                found.append(FilePlace(oid, file))
         return found
 
-    def quarantine(self) -> list[DuckLakePlace]:
-        return quarantine_places(self.plan.lake, self.plan.quarantine, self.plan.base)
+    def _in_catalog(self, oid: int) -> list[InlinedPlace]:
+        lake, table_id = self.plan.lake, self.plan.standings[oid].table.id
+        return [
+            InlinedPlace(oid, lake.url, lake.inlined_table(table_id, each), self.plan.base.id, each.live)
+            for each in self.inlined.get(table_id, ())
+            if each.live
+        ]
+
+    def quarantine(self) -> list[FilePlace]:
+        plan = self.plan
+        return quarantine_places(plan.lake, plan.quarantine, plan.base) if plan.quarantine else []
 
     def commit(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
     ) -> Landed:
+        commit, counts = self.planned(reports, truncated, upto, names)
+        return Landed(self.plan.lake.commit(commit), counts)
+
+    def planned(
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
+    ) -> tuple[PlannedCommit, dict[int, Counts]]:
+        """What `commit` commits, and what it counts."""
         plan, changes, counts, advances = self.plan, [], {}, {}
-        for oid, lsn in upto.items():
+        for oid, position in upto.items():
             standing = plan.standings[oid]
             if rows_of(oid) in reports or oid in truncated:
                 ended = self._ended(oid) if oid in truncated else []
@@ -128,9 +197,10 @@ class DuckLakeDelivery:
                 changes.append(replace(change, truncate=oid in truncated))
                 counts[oid] = replace(counts[oid], quarantined=rows_written(reports.get(misfits_of(oid), ())))
             mirrored = str(plan.evolutions[oid].mirrored) if oid in plan.evolutions else None
-            advances[oid] = Advance(standing.table.id, standing.position, lsn, mirrored, counts.get(oid, Counts()))
+            advances[oid] = Advance(standing.table.id, standing.position, position, mirrored, counts.get(oid, Counts()))
         kept = [note for to in (SETTLED, *map(misfits_of, upto)) for note in reports.get(to, ())]
         if kept:
+            assert plan.quarantine is not None
             changes.append(table_change(plan.quarantine.id, kept)[0])
         commit = PlannedCommit(
             plan.base,
@@ -139,8 +209,9 @@ class DuckLakeDelivery:
             changes=tuple(changes),
             alterations=self._alterations(upto, names),
             attempt=self.target.attempt or None,
+            noted=self.noted,
         )
-        return Landed(land(plan.lake, commit, self.newest), counts)
+        return signed(commit, self.newest), counts
 
     def discard(self, reports: Reports) -> None:
         for to, notes in reports.items():
@@ -158,13 +229,13 @@ class DuckLakeDelivery:
 
     def _ended(self, oid: int) -> list[TakenOut]:
         table = self.plan.standings[oid].table
-        return [
-            TakenOut(
-                end_file(TableFolder(filesystem(table.path), table.path, self.target.attempt), file),
-                file.record_count - file.deleted_count,
-            )
+        where = TableFolder(filesystem(table.path), table.path, self.target.attempt)
+        files = [
+            TakenOut(end_file(where, file), file.record_count - file.deleted_count)
             for file in self.plan.lake.files([table.id], self.plan.base)
         ]
+        inlined = [each for each in self.inlined.get(table.id, ()) if each.live]
+        return [*files, *(TakenOut(InlinedEnds(each.name, each.live), each.live) for each in inlined)]
 
     def _in_reach(self, oid: int, file: LiveFile, partitions: PartitionSet | None) -> bool:
         """Whether the file is in one of the partitions, or older than the way in which they are made now."""

@@ -10,15 +10,20 @@ from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
 from headwater.sink.ducklake.quarantine import AUTHOR
 
-__all__ = ["land"]
+__all__ = ["land", "signed"]
 
 
 def land(lake: Lake, commit: PlannedCommit, newest: NewestCommit | None = None) -> int:
-    """Make the snapshot; its message and extra info name the group, the position, the newest commit. Returns its id."""
+    """Make the snapshot; return its id."""
+    return lake.commit(signed(commit, newest))
+
+
+def signed(commit: PlannedCommit, newest: NewestCommit | None = None) -> PlannedCommit:
+    """The commit with its message and extra info: they name the group or route, the position, the newest commit."""
     position = max(advance.new for advance in commit.positions.values())
     group = commit.source.rsplit("/", 1)[-1]
-    extra = {"lsn": str(position), "source": commit.source}
+    extra = {position.label: str(position), "source": commit.source}
     if newest is not None:
         extra |= {"commit_lsn": str(newest.lsn), "commit_ts": newest.ts.isoformat()}
     said = json.dumps(extra)
-    return lake.commit(replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=said))
+    return replace(commit, author=AUTHOR, message=f"{group} up to {position}", extra_info=said)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import duckdb
 
 from headwater.ducklake.extension import attach
+from headwater.ducklake.gates import for_duckdb
 from headwater.ducklake.url import LakeUrl, PostgresUrl
 from headwater.files import S3
 from headwater.lake.reading import load
@@ -39,6 +41,9 @@ class QueriedDuckLake:
 
     def attach(self, con: duckdb.DuckDBPyConnection, alias: str) -> None:
         attach(con, self.url, alias, s3=self.s3, read_only=True)
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        return for_duckdb(self.url)
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:
         con.execute(f"FROM ducklake_current_snapshot({literal(alias)})")  # what is listed later is at least as new

@@ -6,7 +6,15 @@ import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.ducklake.model import DataFile, FileDeletes, TableChange, TableRef
+from headwater.ducklake.model import (
+    DataFile,
+    DeleteFile,
+    FileDeletes,
+    InlinedEnds,
+    InlinedRows,
+    TableChange,
+    TableRef,
+)
 from headwater.files import filesystem, inside
 from headwater.lake.counts import Counts
 
@@ -15,17 +23,28 @@ __all__ = ["TakenOut", "Wrote", "delete_files", "read_report", "rows_written", "
 
 @dataclass(frozen=True, slots=True)
 class TakenOut:
-    """Rows deleted from a live file."""
+    """Rows deleted from a live file, or from the catalog."""
 
-    deletes: FileDeletes
+    deletes: FileDeletes | InlinedEnds
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A new data file."""
+    """A new data file, or rows for the catalog."""
 
-    file: DataFile
+    rows: DataFile | InlinedRows
+
+    @property
+    def updated(self) -> int:
+        """How many of its rows replace others."""
+        if isinstance(self.rows, InlinedRows):
+            return sum(each is not None for each in self.rows.row_ids)
+        return self.rows.rows if self.rows.has_row_ids else 0
+
+    @property
+    def count(self) -> int:
+        return len(self.rows.row_ids) if isinstance(self.rows, InlinedRows) else self.rows.rows
 
 
 def read_report(report: bytes) -> TakenOut | Wrote:
@@ -37,23 +56,30 @@ def read_report(report: bytes) -> TakenOut | Wrote:
 def table_change(
     table: TableRef, reports: Iterable[bytes], ended: Sequence[TakenOut] = ()
 ) -> tuple[TableChange, Counts]:
-    """What these reports, and files that `ended` with a TRUNCATE, change in a table."""
+    """What these reports, and what `ended` with a TRUNCATE, change in a table."""
     found = [read_report(report) for report in reports]
     wrote = [each for each in found if isinstance(each, Wrote)]
     taken = [*(each for each in found if isinstance(each, TakenOut)), *ended]
-    updated = sum(each.file.rows for each in wrote if each.file.has_row_ids)
-    inserted = sum(each.file.rows for each in wrote if not each.file.has_row_ids)
-    change = TableChange(table, tuple(each.file for each in wrote), tuple(each.deletes for each in taken))
+    updated = sum(each.updated for each in wrote)
+    change = TableChange(
+        table,
+        tuple(each.rows for each in wrote if isinstance(each.rows, DataFile)),
+        tuple(each.deletes for each in taken if isinstance(each.deletes, FileDeletes)),
+        inlined=tuple(each.rows for each in wrote if isinstance(each.rows, InlinedRows)),
+        inlined_ends=tuple(each.deletes for each in taken if isinstance(each.deletes, InlinedEnds)),
+    )
+    inserted = sum(each.count for each in wrote) - updated
     return change, Counts(inserted=inserted, updated=updated, deleted=sum(each.rows for each in taken) - updated)
 
 
 def rows_written(reports: Iterable[bytes]) -> int:
-    return sum(each.file.rows for each in map(read_report, reports) if isinstance(each, Wrote))
+    return sum(each.count for each in map(read_report, reports) if isinstance(each, Wrote))
 
 
 def delete_files(folder: str, reports: Iterable[bytes]) -> None:
     """Delete the files of reports that do not land."""
     for report in map(read_report, reports):
-        written = report.file if isinstance(report, Wrote) else report.deletes.delete_file
-        if written is not None:
+        found = report.rows if isinstance(report, Wrote) else report.deletes
+        written = found.delete_file if isinstance(found, FileDeletes) else found
+        if isinstance(written, DataFile | DeleteFile):
             filesystem(folder).delete_file(inside(folder) + written.path)

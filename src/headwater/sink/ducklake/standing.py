@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Relation, TableName
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import LakeTable
 from headwater.ducklake.partitions import not_computable
 from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.stream import P
 
 __all__ = ["DuckLakeStanding", "standings"]
 
 
 @dataclass(frozen=True, slots=True)
-class DuckLakeStanding:
+class DuckLakeStanding(Generic[P]):
     """Implements `headwater.lake.sink.Standing`."""
 
     oid: int
     table: LakeTable
-    position: Lsn
+    position: P
     mirrored: MirroredColumns
     counts: Counts
 
@@ -41,14 +43,16 @@ class DuckLakeStanding:
         return self.mirrored.same_key(relation)
 
 
-def standings(lake: Lake, source: str) -> Mapping[int, DuckLakeStanding]:
-    positions = lake.positions(source)
-    tables = {table.id: table for table in lake.tables().values()}
+def standings(lake: Lake, source: str, kind: type[P]) -> Mapping[int, DuckLakeStanding[P]]:
+    """The source's tables, by their OIDs; `kind` is that of its positions."""
+    with lake.at_once():
+        positions = lake.positions(source, kind)
+        tables = lake.tables_by_id({each.table_id for each in positions.values()})
     return {
         oid: DuckLakeStanding(
             oid,
             tables[each.table_id],
-            each.lsn,
+            each.position,
             MirroredColumns.parse(each.mirrored) if each.mirrored else MirroredColumns({}),
             each.counts,
         )

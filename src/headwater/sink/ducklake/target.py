@@ -9,52 +9,42 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headwater.ducklake import deletes
-from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.model import Field, LakeTable, LiveFile, NewTable, PartitionKey
+from headwater.ducklake.catalog import Dialect
+from headwater.ducklake.inlinedvalues import encoded
+from headwater.ducklake.model import DataFile, Field, InlinedRows, LakeTable, NewTable, PartitionKey
 from headwater.ducklake.partitions import hive_folder, partition_at, partition_values, same_for_all
 from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_data_file
 from headwater.files import filesystem, inside
 from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.partitioning import divided, parts
-from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
 from headwater.lake.target import Destination, PartitionSet, Taken
-from headwater.sink.ducklake.reports import TakenOut, Wrote
+from headwater.sink.ducklake.places import DuckLakePlace
+from headwater.sink.ducklake.reports import Wrote
 
-__all__ = ["DuckLakePlace", "DuckLakeTarget", "Landing", "landing"]
+__all__ = ["DuckLakeTarget", "Landing", "landing"]
 
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
-RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
-
-
-@dataclass(frozen=True, slots=True)
-class DuckLakePlace:
-    """A live data file of the table that mirrors `oid`, or without one of the quarantine."""
-
-    oid: int | None
-    file: LiveFile
-
-    @property
-    def rows(self) -> int:
-        return self.file.record_count
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A table of the lake to write to: its folder, its columns, which of them are the key, how it is partitioned."""
+    """A table of the lake to write to: its folder, its columns, which of them are the key, how it is partitioned.
+
+    With `inlined`, its rows go into the catalog, which speaks that dialect.
+    """
 
     path: str
     fields: tuple[Field, ...]
     key: tuple[Field, ...]
     partition_keys: tuple[PartitionKey, ...] = ()
+    inlined: Dialect | None = None
 
 
-def landing(table: LakeTable | NewTable, key: Sequence[str] = ()) -> Landing:
+def landing(table: LakeTable | NewTable, key: Sequence[str] = (), inlined: Dialect | None = None) -> Landing:
     by_name = {field.name: field for field in table.columns}
     known_by = tuple(by_name[name] for name in key if name in by_name)
-    return Landing(table.path, table.columns, known_by, table.partition_keys)
+    return Landing(table.path, table.columns, known_by, table.partition_keys, inlined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +52,35 @@ class DuckLakeTarget:
     """Implements `headwater.lake.target.Target`. `snapshot` is the id the commit will most likely get."""
 
     landings: Mapping[int, Landing]  # by the source's OID
-    quarantine: Landing
+    quarantine: Landing | None  # None: the stream has no misfits
     snapshot: int
     source: str
     attempt: str = ""  # in the names of the files
 
     def landing(self, to: Destination) -> Landing:
-        return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
+        return self._of(None if to.part == "quarantine" else to.oid)
 
-    def _landing(self, place: DuckLakePlace) -> Landing:
-        return self.quarantine if place.oid is None else self.landings[place.oid]
+    def _of(self, oid: int | None) -> Landing:
+        """Without an OID, the quarantine."""
+        found = self.quarantine if oid is None else self.landings[oid]
+        assert found is not None, "a stream without misfits has nothing for a quarantine"
+        return found
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
-        key = self._landing(place).key
-        return _keys.get((place.file.path, key), place.rows, lambda: _read_keys(place.file, key))
+        return place.keys(self._of(place.oid).key)
 
-    def rows(self, place: DuckLakePlace, positions: pa.Array) -> pa.Table:
-        landing = self._landing(place)
-        return read_rows(filesystem(place.file.path), place.file, landing.fields, positions.to_numpy())
+    def rows(self, place: DuckLakePlace, positions: pa.Array, columns: Collection[str] | None = None) -> pa.Table:
+        fields = [each for each in self._of(place.oid).fields if columns is None or each.name in columns]
+        return place.read(fields, positions)
 
     def gone(self, place: DuckLakePlace) -> npt.NDArray[np.int64]:
-        return deletes.deleted_positions(filesystem(place.file.path), place.file)
+        return place.gone()
 
     def take_out(self, place: DuckLakePlace, positions: pa.Array) -> Taken | None:
         if not len(positions):
             return None
-        wanted = positions.to_numpy()
-        path = self._landing(place).path
-        alive = ~np.isin(wanted, self.gone(place), assume_unique=True)
-        if not alive.any():
-            return None
-        gone = wanted[alive]
-        report = TakenOut(
-            deletes.delete_rows(
-                TableFolder(filesystem(path), path, self.attempt), place.file, gone, snapshot=self.snapshot
-            ),
-            len(gone),
-        )
-        return Taken(pa.array(alive), self._row_ids(place.file, gone), pickle.dumps(report))
+        path = self._of(place.oid).path
+        return place.take_out(positions, TableFolder(filesystem(path), path, self.attempt), self.snapshot)
 
     def partitioned_by(self, oid: int) -> Collection[str]:
         landing = self.landings[oid]
@@ -122,8 +103,10 @@ class DuckLakeTarget:
         return PartitionSet(tuple(values), frozenset(found))
 
     def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
-        landing = self.landing(to)
-        files, done = filesystem(landing.path), list[Wrote]()
+        landing, rows = self.landing(to), list(rows) if self.landing(to).inlined else rows
+        if landing.inlined and (inlined := _inlined(landing, landing.inlined, list(rows))) is not None:
+            return inlined
+        files, done = filesystem(landing.path), list[DataFile]()
         try:
             for replacing, load in _file_loads(rows, partitioned=bool(landing.partition_keys)):
                 whole = completed(load, {each.name: plain_type(each) for each in landing.fields})
@@ -131,35 +114,28 @@ class DuckLakeTarget:
                     below = hive_folder(landing.partition_keys, landing.fields, partition)
                     where = TableFolder(files, landing.path, self.attempt, below)
                     file = write_data_file(where, part, landing.fields, with_row_ids=replacing)
-                    done.append(Wrote(replace(file, partition=partition)))
+                    done.append(replace(file, partition=partition))
         except Exception:  # the driver never learns of the files before it
             for each in done:
-                files.delete_file(inside(landing.path) + each.file.path)
+                files.delete_file(inside(landing.path) + each.path)
             raise
-        return [pickle.dumps(each) for each in done]
-
-    def _row_ids(self, file: LiveFile, positions: np.ndarray) -> pa.Array:
-        """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
-        if file.record_count > SMALL_FILE:
-            kept = _read_row_ids(file.path)
-        else:
-            kept = _row_ids.get(file.path, lambda: _read_row_ids(file.path))
-        return pa.array(file.row_id_start + positions) if kept is None else kept.take(pa.array(positions))
+        return [pickle.dumps(Wrote(each)) for each in done]
 
 
-_keys = RecentKeys(RECENT_BYTES)
-_row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
-
-
-def _read_keys(file: LiveFile, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
-    return read_columns(filesystem(file.path), file, key)
-
-
-def _read_row_ids(path: str) -> pa.Array | None:
-    with pq.ParquetFile(inside(path), filesystem=filesystem(path), pre_buffer=False) as parquet:
-        if ROW_ID not in parquet.schema_arrow.names:
-            return None
-        return parquet.read([ROW_ID], use_threads=False)[ROW_ID].combine_chunks()
+def _inlined(
+    landing: Landing, dialect: Dialect, rows: Sequence[tuple[pa.Table, pa.Array | None]]
+) -> list[bytes] | None:
+    """Reports with the rows themselves; None if the catalog cannot hold one of their values."""
+    found = []
+    for table, row_ids in rows:
+        if table.num_rows:
+            whole = completed(table, {each.name: plain_type(each) for each in landing.fields})
+            values = encoded(whole, landing.fields, dialect)
+            if values is None:
+                return None
+            ids = [None] * table.num_rows if row_ids is None else row_ids.to_pylist()
+            found.append(Wrote(InlinedRows(landing.fields, values, ids)))
+    return [pickle.dumps(each) for each in found]
 
 
 def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

@@ -11,6 +11,7 @@ from headwater.iceberg.catalog import IcebergCatalog, open_catalog, shown, sqlit
 from headwater.iceberg.credentials import s3_of
 from headwater.iceberg.partitions import SUPPORT
 from headwater.lake.partitioning import PartitionSupport
+from headwater.lake.stream import P, Stream
 from headwater.sink.iceberg.querying import QueriedIceberg
 from headwater.sink.iceberg.sink import IcebergSink
 
@@ -46,18 +47,21 @@ class IcebergAddress:
     def queried(self) -> QueriedIceberg:
         return QueriedIceberg(self.properties, self.secrets)
 
-    def find(self, source: str) -> IcebergSink | None:
+    def find(self, source: str, stream: Stream[P]) -> IcebergSink[P] | None:
         if (file := sqlite_file(self.properties)) is not None and not file.exists():
             return None
         with _closed_on_error(open_catalog(self.properties, self.secrets, create=False)) as catalog:
             if catalog.is_new():
                 catalog.close()
                 return None
-        return IcebergSink(catalog, source)
+        return IcebergSink(catalog, source, stream)
 
-    def open(self, source: str) -> IcebergSink:
+    def reopen(self, source: str, stream: Stream[P]) -> IcebergSink[P]:
+        return IcebergSink(open_catalog(self.properties, self.secrets, create=False), source, stream)
+
+    def open(self, source: str, stream: Stream[P]) -> IcebergSink[P]:
         with _closed_on_error(open_catalog(self.properties, self.secrets, create=True)) as catalog:
-            sink = IcebergSink(catalog, source)
+            sink = IcebergSink(catalog, source, stream)
             sink.prepare()
         return sink
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -16,7 +17,7 @@ from headwater.sink.iceberg.lake import IcebergLake
 __all__ = ["collected"]
 
 
-def collected(lake: IcebergLake, attempts: Attempts) -> int:
+def collected(lake: IcebergLake[Any], attempts: Attempts) -> int:
     """Delete what attempts with a marker have written and no snapshot has; how many files. None may be under way."""
     open_, count = attempts.open(), 0
     if open_:
@@ -47,7 +48,7 @@ def _delete_unborn(location: str, s3: S3 | None) -> int:
     return len(found)
 
 
-def _known(lake: IcebergLake, tables: Collection[Table]) -> set[str]:
+def _known(lake: IcebergLake[Any], tables: Collection[Table]) -> set[str]:
     """The names of all files that snapshots of these tables have."""
     return {
         entry.data_file.file_path.rsplit("/", 1)[-1]
@@ -58,7 +59,7 @@ def _known(lake: IcebergLake, tables: Collection[Table]) -> set[str]:
     }
 
 
-def _tables_at(lake: IcebergLake, locations: Collection[str]) -> Iterator[Table]:
+def _tables_at(lake: IcebergLake[Any], locations: Collection[str]) -> Iterator[Table]:
     if not locations:
         return
     ours = [*(each.table for each in lake.standings().values()), lake.quarantine()]

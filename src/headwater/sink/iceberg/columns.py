@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, LongType, NestedField
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, NestedField, StructType
 
 from headwater.change import Column, Relation
 from headwater.errors import CannotFollow, TableError
-from headwater.iceberg.types import field_type
+from headwater.iceberg.types import field_ids, field_type
 from headwater.lake import history
 from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Kinds
@@ -92,18 +92,18 @@ def evolved(schema: Schema, last_id: int, mirrored: MirroredColumns, relation: R
 
 
 def _identifying(relation: Relation, kinds: Kinds) -> set[str]:
-    """The key's columns, if Iceberg takes them for identifier fields: floating numbers and lists are none."""
+    """The key's columns, if Iceberg takes them for identifier fields: floating numbers and nested values are none."""
     key = {column.name for column in relation.columns if column.attnum in relation.key_attnums}
-    fit = all(kinds[name].element is None and kinds[name].logical not in ("float32", "float64") for name in key)
+    fit = all(not kinds[name].nested and kinds[name].logical not in ("float32", "float64") for name in key)
     return key if fit else set()
 
 
 def _is_of(kind: LakeType, field: NestedField) -> bool:
-    return field_type(kind, _ids_of(field.field_type)) == field.field_type
+    return _like(kind, field.field_type) == field.field_type
 
 
 def _kept(relation: Relation, column: Column, old: NestedField, kind: LakeType) -> NestedField:
-    want = field_type(kind, _ids_of(old.field_type))
+    want = _like(kind, old.field_type)
     if want != old.field_type and not promotable(old.field_type, want):
         raise CannotFollow(
             f"{relation.table} column {column.name!r} became {kind.pg}: {old.field_type} cannot be read as {want}"
@@ -120,11 +120,9 @@ def _added(relation: Relation, column: Column, kind: LakeType, ids: Iterator[int
     return NestedField(id_, column.name, field_type(kind, ids), required=False)
 
 
-def _ids_of(type_: IcebergType) -> Iterator[int]:
-    while isinstance(type_, ListType):
-        yield type_.element_id
-        type_ = type_.element_type
-    yield from itertools.repeat(0)
+def _like(kind: LakeType, type_: IcebergType) -> IcebergType:
+    """The type of a column that is to have the field ids of this one, as far as it has the same parts."""
+    return field_type(kind, itertools.chain(field_ids(type_), itertools.repeat(0)))
 
 
 def promotable(old: IcebergType, new: IcebergType) -> bool:
@@ -152,13 +150,13 @@ def _check_names(relation: Relation, fields: Sequence[NestedField]) -> None:
     for path, name in ((path, field.name) for field in fields for path in _paths(field.name, field.field_type)):
         if path in names:
             raise TableError(
-                f"table {str(relation.table)!r}: {path!r} is also what Iceberg calls the elements of {name!r}",
+                f"table {str(relation.table)!r}: {path!r} is also what Iceberg calls a part of {name!r}",
                 hint="rename one of them in the source, or leave it out with `exclude`",
             )
 
 
 def _paths(name: str, type_: IcebergType) -> Iterator[str]:
-    """The names under which Iceberg knows the elements of a list."""
-    while isinstance(type_, ListType):
-        name, type_ = f"{name}.element", type_.element_type
-        yield name
+    """The names under which Iceberg knows the parts of a nested column."""
+    for path in index_by_name(StructType(NestedField(0, name, type_))) if not type_.is_primitive else ():
+        if path != name:
+            yield path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Generic
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CreateTableTransaction, Table
@@ -16,12 +17,13 @@ from pyiceberg.table.update import (
 )
 
 from headwater import failpoints
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
 from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed
+from headwater.lake.stream import P
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved
 from headwater.sink.iceberg.delivery import schema_updates
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class NewMirror:
+class NewMirror(Generic[P]):
     """A table to be copied. `replaces` are the mirrors that go: its own, if it is copied again, and those it follows.
 
     The one whose `place` it takes is filled anew in one snapshot: its readers see the old rows until the new are there.
@@ -51,16 +53,16 @@ class NewMirror:
     oid: int
     name: TableName
     columns: Evolved
-    replaces: Mapping[int, IcebergStanding]
-    place: IcebergStanding | None
+    replaces: Mapping[int, IcebergStanding[P]]
+    place: IcebergStanding[P] | None
     spec: PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
-class StagedMirror:
+class StagedMirror(Generic[P]):
     """The same with the place where its files go, and the name under which it lands: its own may be taken by then."""
 
-    mirror: NewMirror
+    mirror: NewMirror[P]
     name: TableName
     new: CreateTableTransaction | None  # None: it takes the place of another
 
@@ -73,7 +75,7 @@ class StagedMirror:
         return landing(self.mirror.place.table, self.mirror.columns.schema, (), self.mirror.spec)
 
 
-def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
+def staged(lake: IcebergLake[P], mirror: NewMirror[P]) -> StagedMirror[P]:
     if mirror.place is not None:
         return StagedMirror(mirror, mirror.place.name, None)
     taken = {each.name for each in lake.standings().values()}
@@ -85,22 +87,22 @@ def staged(lake: IcebergLake, mirror: NewMirror) -> StagedMirror:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergCopy:
+class IcebergCopy(Generic[P]):
     """Implements `headwater.lake.sink.Copy`."""
 
-    lake: IcebergLake
-    mirrors: Sequence[StagedMirror]
+    lake: IcebergLake[P]
+    mirrors: Sequence[StagedMirror[P]]
     names: Mapping[int, TableName]  # that other mirrors get with it
     target: IcebergTarget
 
-    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         try:
             with reaching_files():
                 return self._committed(tables, reports, at)
         finally:
             self.lake.forget()
 
-    def _committed(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+    def _committed(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         lake = self.lake
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
@@ -124,17 +126,17 @@ class IcebergCopy:
     def discard(self, reports: Reports) -> None:
         self.target.discard(reports)
 
-    def _announce(self, landing: Sequence[StagedMirror]) -> None:
+    def _announce(self, landing: Sequence[StagedMirror[P]]) -> None:
         """The ledger has it first: after a crash, a table that was made is found again, and so are those that go."""
         attempt = self.target.attempt
-        new = {
+        new: dict[int, LedgerEntry[P]] = {
             each.mirror.oid: LedgerEntry((each.mirror.name, each.name), copy=attempt, replaced=_replaced(each.mirror))
             for each in landing
         }
         self.lake.note(lambda ledger: ledger.with_entries(new))
 
     def _landed(
-        self, landing: Sequence[StagedMirror], reports: Reports, at: Lsn, *, kept: bool
+        self, landing: Sequence[StagedMirror[P]], reports: Reports, at: P, *, kept: bool
     ) -> tuple[dict[int, Counts], dict[int, CommitError | TableError]]:
         counts: dict[int, Counts] = {}
         missed: dict[int, CommitError | TableError] = {}
@@ -149,7 +151,7 @@ class IcebergCopy:
         self.target.discard({to: reports[to] for to in map(rows_of, missed) if to in reports})
         return counts, missed
 
-    def _land(self, staged: StagedMirror, reports: Reports, at: Lsn) -> Counts:
+    def _land(self, staged: StagedMirror[P], reports: Reports, at: P) -> Counts:
         lake, mirror = self.lake, staged.mirror
         mine = reports.get(rows_of(mirror.oid), [])
         bad = counted(reports.get(misfits_of(mirror.oid), ()))
@@ -173,10 +175,10 @@ class IcebergCopy:
         updates = (*updates, *_spec_updates(mirror, place), owned)
         changes = replace(changes, new_spec=mirror.spec)
         commit = TableCommit(changes, said, schema, updates, emptied=True)
-        lake.land(_where_it_is(lake, place), commit, not_where_planned(place, lake.source))
+        lake.land(_where_it_is(lake, place), commit, not_where_planned(lake, place))
         return got
 
-    def _tidy(self, landed: Sequence[StagedMirror]) -> None:
+    def _tidy(self, landed: Sequence[StagedMirror[P]]) -> None:
         """What comes after the copy: it has landed, so nothing that fails here may take it back."""
         moved = {each.mirror.oid: each.mirror.name for each in landed if each.name != each.mirror.name}
         self.lake.forget()
@@ -194,13 +196,13 @@ class IcebergCopy:
             drop_unfit_specs(self.lake.catalog, here[oid].table)
 
 
-def _own_names(landing: Sequence[StagedMirror]) -> dict[int, TableName]:
+def _own_names(landing: Sequence[StagedMirror[P]]) -> dict[int, TableName]:
     """Tables that are filled anew under other names: mirrors that want theirs can have them only then."""
     places = [each.mirror for each in landing if each.mirror.place is not None]
     return {each.oid: each.name for each in places if each.place is not None and each.place.oid == each.oid}
 
 
-def _making_way(landing: Sequence[StagedMirror], names: Mapping[int, TableName]) -> dict[int, TableName]:
+def _making_way(landing: Sequence[StagedMirror[P]], names: Mapping[int, TableName]) -> dict[int, TableName]:
     """Mirrors that go with the copy, but only after it, and have names until then that others are to get with it."""
     return {
         oid: third_name(old.name)
@@ -210,7 +212,7 @@ def _making_way(landing: Sequence[StagedMirror], names: Mapping[int, TableName])
     }
 
 
-def _where_it_is(lake: IcebergLake, place: IcebergStanding) -> Table:
+def _where_it_is(lake: IcebergLake[P], place: IcebergStanding[P]) -> Table:
     """The table to fill anew, which may have got another name since it was planned."""
     now = lake.standings().get(place.oid, place).table
     if now.metadata.last_column_id != place.table.metadata.last_column_id:
@@ -218,14 +220,14 @@ def _where_it_is(lake: IcebergLake, place: IcebergStanding) -> Table:
     return now
 
 
-def _spec_updates(mirror: NewMirror, place: IcebergStanding) -> tuple[TableUpdate, ...]:
+def _spec_updates(mirror: NewMirror[P], place: IcebergStanding[P]) -> tuple[TableUpdate, ...]:
     """What makes the mirror's partition spec that of the table whose place it takes."""
     known = mirror.spec.spec_id in place.table.metadata.specs()
     added = () if known else (AddPartitionSpecUpdate(spec=mirror.spec),)
     return (*added, SetDefaultSpecUpdate(spec_id=mirror.spec.spec_id))
 
 
-def _replaced(mirror: NewMirror) -> tuple[Replaced, ...]:
+def _replaced(mirror: NewMirror[P]) -> tuple[Replaced, ...]:
     """The mirrors that go with it; if it is only copied again, in its own place, there is none."""
     gone = (each for each in mirror.replaces.values() if each is not mirror.place or each.oid != mirror.oid)
     return tuple(Replaced(each.oid, each.name, str(each.table.metadata.table_uuid)) for each in gone)

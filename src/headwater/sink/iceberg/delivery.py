@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema
@@ -16,7 +17,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import NestedField, PrimitiveType
 
 from headwater import failpoints
-from headwater.change import Lsn, NewestCommit, Relation, TableName
+from headwater.change import NewestCommit, Relation, TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, CommitUnknown, HeadwaterError, TableError
 from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.files import check_deletes
@@ -24,7 +25,8 @@ from headwater.iceberg.model import LiveFile
 from headwater.iceberg.partitions import check_kept
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.sink import Keys, Kinds, Landed, Wanted
+from headwater.lake.sink import Inline, Keys, Kinds, Landed, Wanted
+from headwater.lake.stream import P
 from headwater.lake.target import PartitionSet, Reports, Sought, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved, evolved
 from headwater.sink.iceberg.healing import heal
@@ -40,11 +42,11 @@ __all__ = ["IcebergDelivery", "IcebergPlan", "schema_updates"]
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergPlan:
+class IcebergPlan(Generic[P]):
     """Implements `headwater.lake.sink.Plan`."""
 
-    lake: IcebergLake
-    standings: Mapping[int, IcebergStanding]
+    lake: IcebergLake[P]
+    standings: Mapping[int, IcebergStanding[P]]
     evolutions: Mapping[int, Evolved] = field(default_factory=dict)
 
     @property
@@ -56,7 +58,7 @@ class IcebergPlan:
         return max((each.position.value for each in self.standings.values()), default=0)
 
     @reaching_files()
-    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan, bool]:
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[IcebergPlan[P], bool]:
         standing = self.standings[relation.oid]
         check_deletes(standing.table, self.lake.manifests)
         schema, last_id = standing.table.schema(), standing.table.metadata.last_column_id
@@ -67,15 +69,21 @@ class IcebergPlan:
         return replace(self, evolutions=evolutions), found.schema.fields != schema.fields
 
     @reaching_files()
-    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> IcebergDelivery:
+    def begin(
+        self,
+        keys: Keys,
+        newest: NewestCommit | None = None,
+        attempt: str | None = None,  # noqa: ARG002
+        inline: Inline | None = None,  # noqa: ARG002
+    ) -> IcebergDelivery[P]:
         if keys:
             heal(self.lake)
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         kept = self.lake.quarantine()
         own = landing(kept, kept.schema(), quarantine.KNOWN_BY)
         locations = [each.location for each in (*landings.values(), own)]
-        attempt = self.lake.attempts.begin(locations) if keys else ""  # nothing is written without a table
-        target = IcebergTarget(landings, own, self.lake.source, attempt)
+        noted = self.lake.attempts.begin(locations) if keys else ""  # nothing is written without a table
+        target = IcebergTarget(landings, own, self.lake.source, noted)
         return IcebergDelivery(self, keys, target, newest)
 
     def schema(self, oid: int) -> Schema:
@@ -93,10 +101,10 @@ class IcebergPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergDelivery:
+class IcebergDelivery(Generic[P]):
     """Implements `headwater.lake.sink.Delivery`."""
 
-    plan: IcebergPlan
+    plan: IcebergPlan[P]
     keys: Keys
     target: IcebergTarget
     newest: NewestCommit | None
@@ -111,7 +119,7 @@ class IcebergDelivery:
         return [IcebergPlace(None, file) for file in lake.files(lake.quarantine())]
 
     def commit(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
     ) -> Landed:
         try:
             with reaching_files():
@@ -121,7 +129,7 @@ class IcebergDelivery:
             raise
 
     def _committed(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
     ) -> Landed:
         lake = self.plan.lake
         if self.target.attempt:
@@ -136,24 +144,24 @@ class IcebergDelivery:
             lake.forget()
         if self.target.attempt:
             lake.attempts.end(self.target.attempt)
-        reached = [lsn.value for oid, lsn in upto.items() if oid not in missed]
+        reached = [position.value for oid, position in upto.items() if oid not in missed]
         return Landed(max(reached, default=self.plan.snapshot_id), counts, frozenset(missed))
 
     def discard(self, reports: Reports) -> None:
         self.target.discard(reports)
 
     def _landed(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], *, certain: bool
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], *, certain: bool
     ) -> tuple[dict[int, Counts], set[int]]:
         """Land the tables that change, one by one. Once something has landed, others can only be left for later."""
         counts: dict[int, Counts] = {}
         missed: dict[int, CommitError | TableError] = {}
-        for oid, lsn in upto.items():
+        for oid, position in upto.items():
             mine = reports.get(rows_of(oid), [])
             if not mine and oid not in truncated and oid not in self.plan.evolutions:
                 continue
             try:
-                counts[oid] = self._land(oid, lsn, mine, reports, truncated=oid in truncated)
+                counts[oid] = self._land(oid, position, mine, reports, truncated=oid in truncated)
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[oid] = error
         if missed and not counts and certain:
@@ -161,7 +169,7 @@ class IcebergDelivery:
         self.target.discard({to: reports[to] for to in map(rows_of, missed) if to in reports})
         return counts, set(missed)
 
-    def _land(self, oid: int, lsn: Lsn, mine: Sequence[bytes], reports: Reports, *, truncated: bool) -> Counts:
+    def _land(self, oid: int, upto: P, mine: Sequence[bytes], reports: Reports, *, truncated: bool) -> Counts:
         lake, standing = self.plan.lake, self.plan.standings[oid]
         changes, got = file_changes(mine), counted(mine)
         if truncated:
@@ -172,28 +180,28 @@ class IcebergDelivery:
         mirrored = found.mirrored if found else standing.mirrored
         schema, updates = schema_updates(standing, found.schema if found else None)
         updates = (*updates, SetPropertiesUpdate(updates=ownership(lake.source, oid, mirrored))) if found else updates
-        said = summary(lake.source, lsn, standing.counts + got) | delivered(standing.position, self.newest)
+        said = summary(lake.source, upto, standing.counts + got) | delivered(standing.position, self.newest)
         commit = TableCommit(changes, said, schema, updates, frozenset(touched(mine)), emptied=truncated)
-        table = lake.land(standing.table, commit, not_where_planned(standing, lake.source))
-        done = standing_of(table, lake.source, oid, None)
+        table = lake.land(standing.table, commit, not_where_planned(lake, standing))
+        done = standing_of(table, lake.source, oid, lake.stream.position)
         assert done is not None
         lake.replace(done)
         failpoints.hit("iceberg.landed")
         return got
 
-    def _note(self, upto: Mapping[int, Lsn], missed: Collection[int]) -> None:
+    def _note(self, upto: Mapping[int, P], missed: Collection[int]) -> None:
         """Tables without a change stand further on, too; the ledger says so, once all others have landed."""
         lake, here = self.plan.lake, self.plan.lake.standings()
-        quiet = {oid: lsn for oid, lsn in upto.items() if oid not in missed and here[oid].position < lsn}
+        quiet = {oid: at for oid, at in upto.items() if oid not in missed and here[oid].position < at}
         if not quiet:
             return
-        entries = {oid: lake.entry(here[oid], lsn) for oid, lsn in quiet.items()}
+        entries = {oid: lake.entry(here[oid], at) for oid, at in quiet.items()}
         try:
             lake.note(lambda ledger: ledger.with_entries(entries))
         except CommitConflict as error:  # other tables have landed
             raise CommitUnknown(f"how far tables without a change are could not be noted: {error.message}") from error
-        for oid, lsn in quiet.items():
-            lake.moved(oid, lsn)
+        for oid, at in quiet.items():
+            lake.moved(oid, at)
 
     def _places_in(self, oid: int, sought: Sought) -> Iterator[IcebergPlace]:
         table, leading = self.plan.standings[oid].table, self._leading(oid)
@@ -207,7 +215,9 @@ class IcebergDelivery:
         return schema.find_field(self.keys[oid][0]) if self.keys[oid] else schema.fields[0]
 
 
-def schema_updates(standing: IcebergStanding, wanted: Schema | None) -> tuple[Schema | None, tuple[TableUpdate, ...]]:
+def schema_updates(
+    standing: IcebergStanding[P], wanted: Schema | None
+) -> tuple[Schema | None, tuple[TableUpdate, ...]]:
     """The schema under the id that it will have, and what makes it the table's; the sort order follows the key."""
     if wanted is None:
         return None, ()

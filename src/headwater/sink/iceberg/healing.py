@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from headwater.lake.stream import P
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry, Replaced
 from headwater.sink.iceberg.quarantine import take_back
@@ -12,7 +14,7 @@ from headwater.sink.iceberg.standing import COPY
 __all__ = ["drop_replaced", "heal"]
 
 
-def heal(lake: IcebergLake) -> None:
+def heal(lake: IcebergLake[Any]) -> None:
     """Whoever only reads the lake must not: another process may be about to land its tables."""
     if not lake.healed:
         drop_replaced(lake)
@@ -20,7 +22,7 @@ def heal(lake: IcebergLake) -> None:
         lake.healed = True
 
 
-def drop_replaced(lake: IcebergLake) -> None:
+def drop_replaced(lake: IcebergLake[Any]) -> None:
     """Drop the mirrors that a copy has replaced, but for those whose place it took; only if it has landed."""
     landed = {oid: entry for oid, entry in lake.ledger().entries.items() if _has_landed(lake, oid, entry)}
     if not landed:
@@ -32,7 +34,7 @@ def drop_replaced(lake: IcebergLake) -> None:
             _drop(lake, each)
     gone = {each.oid for each in replaced} - landed.keys()
 
-    def settled(ledger: Ledger) -> Ledger:
+    def settled(ledger: Ledger[P]) -> Ledger[P]:
         entries = {oid: replace(ledger.entries[oid], replaced=()) for oid in landed}
         return ledger.with_entries(entries).without(gone)
 
@@ -40,12 +42,12 @@ def drop_replaced(lake: IcebergLake) -> None:
     lake.note(settled)
 
 
-def _has_landed(lake: IcebergLake, oid: int, entry: LedgerEntry) -> bool:
+def _has_landed(lake: IcebergLake[Any], oid: int, entry: LedgerEntry[Any]) -> bool:
     there = lake.standings().get(oid) if entry.replaced else None
     return there is not None and there.table.metadata.properties.get(COPY) == entry.copy
 
 
-def _drop(lake: IcebergLake, old: Replaced) -> None:
+def _drop(lake: IcebergLake[Any], old: Replaced) -> None:
     """It may have got another name since, to make way for the copy."""
     there = lake.standings().get(old.oid)
     for name in {old.name, there.name if there else old.name}:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Generic
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -23,7 +24,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import NestedField
 
 from headwater import failpoints
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, OperatorMustAct
 from headwater.files import S3
 from headwater.iceberg.attempts import Attempts
@@ -37,6 +38,7 @@ from headwater.iceberg.retention import pruned, unreadable
 from headwater.iceberg.snapshots import FileChanges, next_snapshot
 from headwater.iceberg.types import field_type
 from headwater.lake import quarantine
+from headwater.lake.stream import P, Stream
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry, ledger_key
 from headwater.sink.iceberg.standing import IcebergStanding, own_position, remembered, standing_of
 
@@ -73,15 +75,16 @@ class TableCommit:
 
 
 @dataclass
-class IcebergLake:
-    """The tables of one group, and the quarantine that all groups share."""
+class IcebergLake(Generic[P]):
+    """The tables of one source, and the quarantine that all sources share."""
 
     catalog: IcebergCatalog
     source: str
+    stream: Stream[P]
     manifests: ManifestCache = field(default_factory=ManifestCache)
     healed: bool = False  # no value is in the quarantine whose table did not land
     renew_after: float = RENEW_SECONDS
-    _standings: dict[int, IcebergStanding] | None = None
+    _standings: dict[int, IcebergStanding[P]] | None = None
     _quarantine: Table | None = None
     _loaded: float = 0.0  # when the quarantine was
 
@@ -131,7 +134,7 @@ class IcebergLake:
     def dropped(self) -> DroppedFolders:
         return DroppedFolders(self.quarantine().metadata.location, self.source, self.s3)
 
-    def standings(self) -> Mapping[int, IcebergStanding]:
+    def standings(self) -> Mapping[int, IcebergStanding[P]]:
         """Every table of the group that the lake has. A commit notices what other clients have changed since."""
         if self._standings is None:
             found = {oid: self._standing(oid, entry) for oid, entry in self.ledger().entries.items()}
@@ -144,9 +147,10 @@ class IcebergLake:
         found = self.catalog.load(name) if name in known else None
         return found if found is not None and _same(known[name], found) else None
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Ledger[P]:
         table = self._quarantine or self.catalog.load(quarantine.NAME)
-        return Ledger.parse(table.metadata.properties.get(ledger_key(self.source)) if table else None)
+        kept = table.metadata.properties.get(ledger_key(self.source)) if table else None
+        return Ledger.parse(kept, self.stream.position)
 
     def forget(self) -> None:
         """Another client has changed something: load everything again when it is next asked for."""
@@ -166,7 +170,7 @@ class IcebergLake:
         """The paths of its data files and delete files, whoever wrote them."""
         return live_paths(table, self.manifests)
 
-    def note(self, change: Callable[[Ledger], Ledger]) -> None:
+    def note(self, change: Callable[[Ledger[P]], Ledger[P]]) -> None:
         """Change the group's ledger. Other groups change theirs in the same table: then it is tried again."""
         for attempt in range(_TRIES):
             table = self.quarantine()
@@ -181,8 +185,12 @@ class IcebergLake:
                 if attempt == _TRIES - 1:
                     raise
 
-    def entry(self, standing: IcebergStanding, position: Lsn) -> LedgerEntry:
-        return LedgerEntry((standing.name,), own_position(standing.table, self.source), position)
+    def own_position(self, table: Table) -> P:
+        """The position that a table's snapshots show by themselves."""
+        return own_position(table, self.source, self.stream.position)
+
+    def entry(self, standing: IcebergStanding[P], position: P) -> LedgerEntry[P]:
+        return LedgerEntry((standing.name,), (self.own_position(standing.table), position))
 
     def land(self, table: Table, commit: TableCommit, check: Callable[[Table], None] | None = None) -> Table:
         """Make a table's next snapshot. Others may commit meanwhile: it is made again if what it builds on is there.
@@ -213,7 +221,7 @@ class IcebergLake:
     def land_quarantine(self, commit: TableCommit, planned: Table | None = None) -> None:
         self._quarantine = self.land(planned or self.quarantine(), commit)
 
-    def replace(self, standing: IcebergStanding) -> None:
+    def replace(self, standing: IcebergStanding[P]) -> None:
         """What a commit of ours has made of a table."""
         if self._standings is not None:
             self._standings[standing.oid] = standing
@@ -225,12 +233,12 @@ class IcebergLake:
         standing = next((each for each in (self._standings or {}).values() if _same(each.table, table)), None)
         if standing is None:
             return
-        if own_position(standing.table, self.source) == own_position(table, self.source):
+        if self.own_position(standing.table) == self.own_position(table):
             self.replace(replace(standing, table=table))
         else:  # a delivery of another process came before it
             self.forget()
 
-    def moved(self, oid: int, position: Lsn) -> None:
+    def moved(self, oid: int, position: P) -> None:
         """A table without a change stands further on now."""
         here = self.standings()
         self.replace(replace(here[oid], position=position))
@@ -259,10 +267,10 @@ class IcebergLake:
         except FileNotFoundError:
             return replace(changes, from_nothing=True)
 
-    def _standing(self, oid: int, entry: LedgerEntry) -> IcebergStanding | None:
+    def _standing(self, oid: int, entry: LedgerEntry[P]) -> IcebergStanding[P] | None:
         for name in entry.names:
             if (table := self.catalog.load(name)) is not None:
-                found = standing_of(table, self.source, oid, entry.floor)
+                found = standing_of(table, self.source, oid, self.stream.position, entry.floor)
                 if found is not None:
                     return found
         return None
@@ -300,12 +308,12 @@ def _same_columns(table: Table) -> tuple[TableRequirement, ...]:
     )
 
 
-def not_where_planned(planned: IcebergStanding, source: str) -> Callable[[Table], None]:
+def not_where_planned(lake: IcebergLake[P], planned: IcebergStanding[P]) -> Callable[[Table], None]:
     """Refuse to land on a table whose own snapshots are not those that were planned on."""
-    own = own_position(planned.table, source)
+    own = lake.own_position(planned.table)
 
     def check(table: Table) -> None:
-        now = own_position(table, source)
+        now = lake.own_position(table)
         if now != own:
             raise AlreadyDelivered(f"{planned.name} stands at {now} in the lake, not at {own}", hint="plan again")
 

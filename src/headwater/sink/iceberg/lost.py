@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 from pyarrow import fs
 from pyiceberg.table import Table
@@ -19,7 +20,7 @@ from headwater.sink.iceberg.lake import IcebergLake, TableCommit
 __all__ = ["drop_quarantine", "lost"]
 
 
-def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
+def lost(lake: IcebergLake[Any], *, every_file: bool) -> dict[TableName, str]:
     """The mirrors, and the quarantine, that have lost a file, and its path."""
     if lake.quarantine_is_lost():
         return {quarantine.NAME: f"the metadata of {quarantine.NAME}"}
@@ -28,7 +29,7 @@ def lost(lake: IcebergLake, *, every_file: bool) -> dict[TableName, str]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def drop_quarantine(lake: IcebergLake) -> None:
+def drop_quarantine(lake: IcebergLake[Any]) -> None:
     """Empty the quarantine. Its table stays: the groups' ledgers are in it, unless it cannot be read at all."""
     if not lake.quarantine_is_lost():
         with suppress(FileNotFoundError):
@@ -38,7 +39,7 @@ def drop_quarantine(lake: IcebergLake) -> None:
     lake.forget()
 
 
-def _missing(lake: IcebergLake, table: Table, every_file: bool) -> Iterator[str]:
+def _missing(lake: IcebergLake[Any], table: Table, every_file: bool) -> Iterator[str]:
     try:
         for path in islice(lake.paths(table), None if every_file else 1):
             if filesystem(path, s3_of_table(table)).get_file_info(inside(path)).type == fs.FileType.NotFound:

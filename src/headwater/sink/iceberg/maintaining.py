@@ -42,7 +42,7 @@ _TRIES = 5
 class IcebergMaintenance:
     """Implements `headwater.lake.maintenance.Maintenance`."""
 
-    lake: IcebergLake
+    lake: IcebergLake[Any]
 
     def tables(self) -> list[TableName]:
         """Those that the lake has, and those that were dropped and whose files may still be there."""
@@ -62,8 +62,8 @@ class IcebergMaintenance:
             chores += Chores(expired_snapshots=len(gone), expired_files=len(self._only_in(found, gone)))
         return chores
 
-    def merging(self, table: TableName, most: int | None = None) -> IcebergMerging | None:
-        found = self._loaded(table)
+    def merging(self, table: TableName, policy: MaintenancePolicy, most: int | None = None) -> IcebergMerging | None:
+        found = self._loaded(table) if policy.merge else None
         bins = self._bins(found)[:most] if found else []
         if found is None or not bins:
             return None
@@ -74,7 +74,7 @@ class IcebergMaintenance:
         writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, s3_of_table(found))
         return IcebergMerging(self.lake, self._attempts, found, bins, writer)
 
-    def expire(self, table: TableName, age: timedelta) -> Chores:
+    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = ()) -> Chores:  # noqa: ARG002
         for attempt in range(_TRIES):
             found = self._loaded(table)
             gone = self._expired(found, age) if found else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -15,7 +16,7 @@ from headwater.iceberg.snapshots import FileChanges
 from headwater.lake.maintenance import Chores
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit
 from headwater.sink.iceberg.rewriting import IcebergMergeWriter, Merged, read_merged
-from headwater.sink.iceberg.standing import carried_on, own_position
+from headwater.sink.iceberg.standing import carried_on
 
 __all__ = ["IcebergMerging"]
 
@@ -26,7 +27,7 @@ _TRIES = 5
 class IcebergMerging:
     """Implements `headwater.lake.maintenance.Merging`."""
 
-    lake: IcebergLake
+    lake: IcebergLake[Any]
     attempts: Attempts
     table: Table  # as it was planned on
     bins: Sequence[Bin]
@@ -74,10 +75,10 @@ class IcebergMerging:
 
     def _same_position(self, planned: Table) -> Callable[[Table], None]:
         """The snapshot says the position of the one before it: a delivery in between must be looked at first."""
-        own = own_position(planned, self.lake.source)
+        own = self.lake.own_position(planned)
 
         def check(table: Table) -> None:
-            if own_position(table, self.lake.source) != own:
+            if self.lake.own_position(table) != own:
                 raise AlreadyDelivered(f"{'.'.join(table.name())} was delivered to meanwhile", hint="plan again")
 
         return check

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headwater.change import Lsn
 from headwater.lake.sink import TableSnapshot
+from headwater.lake.stream import P
 from headwater.sink.iceberg.reader import ReadTable, read_by
 from headwater.sink.iceberg.standing import IcebergStanding, Stretch, showing, stretches
 
 __all__ = ["snapshots_at", "together"]
 
 
-def snapshots_at(source: str, standings: Mapping[int, IcebergStanding], at: Lsn) -> dict[int, TableSnapshot[Lsn]]:
+def snapshots_at(source: str, standings: Mapping[int, IcebergStanding[P]], at: P) -> dict[int, TableSnapshot[P]]:
     """A snapshot of each table: all show the source at the newest position, at or below the given one, that they can.
 
     A table that has not come as far does not keep the others back.
@@ -27,7 +27,7 @@ def snapshots_at(source: str, standings: Mapping[int, IcebergStanding], at: Lsn)
     return found
 
 
-def together(tables: Sequence[Sequence[Stretch]], at: Lsn) -> Lsn:
+def together(tables: Sequence[Sequence[Stretch[P]]], at: P) -> P:
     """The newest position, at or below the given one, at which every table that has a snapshot there is exact."""
     while True:
         shown = [stretch for each in tables if (stretch := showing(each, at)) is not None]

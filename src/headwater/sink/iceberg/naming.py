@@ -6,12 +6,14 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog, check_name
 from headwater.lake.names import Names
+from headwater.lake.stream import P
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.ledger import Ledger, LedgerEntry
 
@@ -38,7 +40,7 @@ class IcebergNames:
         self._tables.add(name)
 
 
-def rename_mirrors(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
+def rename_mirrors(lake: IcebergLake[Any], names: Mapping[int, TableName]) -> None:
     """Give mirrors other names. The ledger has all that a table may have, so a crash between two steps loses none."""
     here = lake.standings()
     wanted = {oid: name for oid, name in names.items() if oid in here and here[oid].name != name}
@@ -65,7 +67,7 @@ def third_name(name: TableName) -> TableName:
     return TableName(name.schema, f"{name.name}-{uuid.uuid4().hex[:8]}")
 
 
-def rename_later(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
+def rename_later(lake: IcebergLake[Any], names: Mapping[int, TableName]) -> None:
     """The same after a commit that has landed: what cannot be renamed now keeps its name, and is tried again later."""
     try:
         rename_mirrors(lake, names)
@@ -74,9 +76,10 @@ def rename_later(lake: IcebergLake, names: Mapping[int, TableName]) -> None:
         logger.warning("a table of the lake keeps its old name for now: %s", error)
 
 
-def _note(lake: IcebergLake, names: Mapping[int, tuple[TableName, ...]]) -> None:
-    def change(ledger: Ledger) -> Ledger:
-        entries = {oid: ledger.entries.get(oid, LedgerEntry(())) for oid in names}
+def _note(lake: IcebergLake[Any], names: Mapping[int, tuple[TableName, ...]]) -> None:
+    def change(ledger: Ledger[P]) -> Ledger[P]:
+        new: LedgerEntry[P] = LedgerEntry(())
+        entries = {oid: ledger.entries.get(oid, new) for oid in names}
         return ledger.with_entries({oid: replace(entry, names=names[oid]) for oid, entry in entries.items()})
 
     lake.note(change)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from headwater import failpoints
-from headwater.change import Lsn
+from headwater.change import Position
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake import quarantine
 from headwater.lake.target import SETTLED, Reports, misfits_of
@@ -28,9 +29,9 @@ _AHEAD = "headwater.ahead."
 
 
 def keep(
-    lake: IcebergLake,
+    lake: IcebergLake[Any],
     reports: Reports,
-    upto: Mapping[int, Lsn],
+    upto: Mapping[int, Position],
     settled: Collection[bytes] = (),
     planned: Table | None = None,
 ) -> bool:
@@ -42,8 +43,8 @@ def keep(
     if not notes:
         return False
     ahead = {
-        str(oid): {"upto": str(lsn), "files": [each.path for each in file_changes(mine).added]}
-        for oid, lsn in upto.items()
+        str(oid): {"upto": str(position), "files": [each.path for each in file_changes(mine).added]}
+        for oid, position in upto.items()
         if (mine := reports.get(misfits_of(oid)))
     }
     said = SetPropertiesUpdate(updates={_ahead(lake.source): json.dumps(ahead)})
@@ -54,7 +55,7 @@ def keep(
     return True
 
 
-def take_back(lake: IcebergLake) -> None:
+def take_back(lake: IcebergLake[Any]) -> None:
     """Take back what came for mirrors that did not land."""
     table = lake.quarantine()
     ahead = json.loads(table.metadata.properties.get(_ahead(lake.source), "{}"))
@@ -62,7 +63,7 @@ def take_back(lake: IcebergLake) -> None:
     lost = {
         path
         for oid, each in ahead.items()
-        if int(oid) not in here or here[int(oid)].position < Lsn.parse(each["upto"])
+        if int(oid) not in here or here[int(oid)].position < lake.stream.position.parse(each["upto"])
         for path in each["files"]
     }
     said = SetPropertiesUpdate(updates={_ahead(lake.source): "{}"})
@@ -72,7 +73,7 @@ def take_back(lake: IcebergLake) -> None:
         lake.land_quarantine(TableCommit(FileChanges(removed=gone), {}, None, (said,)))
 
 
-def settle_all(lake: IcebergLake, target: IcebergTarget, tables: Collection[int], at: Lsn) -> list[bytes]:
+def settle_all(lake: IcebergLake[Any], target: IcebergTarget, tables: Collection[int], at: Position) -> list[bytes]:
     """Mark every open value of these tables as settled: what is still bad comes again with their new copies."""
     if not tables:
         return []

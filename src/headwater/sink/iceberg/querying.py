@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 
 import duckdb
@@ -52,6 +52,9 @@ class QueriedIceberg:
                 if any(_is_misread(table, each) for each in data):
                     # Then DuckDB chooses files by what it filters: it must read them all, and filter afterwards.
                     con.execute("SET disabled_optimizers = 'filter_pushdown,join_filter_pushdown'")
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def files(self, con: duckdb.DuckDBPyConnection, alias: str) -> list[str]:  # noqa: ARG002
         return self._files

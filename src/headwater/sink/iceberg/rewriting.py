@@ -16,12 +16,10 @@ from headwater.iceberg.model import LiveFile, NewFile
 from headwater.iceberg.packing import FULL, Bin
 from headwater.iceberg.writing import DataFolder, deleted_positions, write_data_file
 from headwater.lake import parquet
+from headwater.lake.packing import MERGED_BYTES
 from headwater.sink.iceberg.target import stored_columns
 
 __all__ = ["IcebergMergeWriter", "Merged", "read_merged"]
-
-
-MOST_BYTES = 256 << 20  # of rows that are sorted in memory; as much as a delivery writes into one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class IcebergMergeWriter:
         written: list[NewFile] = []
         for each in bin.files:
             held.append(self._alive(each))
-            if sum(table.nbytes for table in held) > MOST_BYTES:
+            if sum(table.nbytes for table in held) > MERGED_BYTES:
                 written.append(self._write(bin, held, FULL))
                 held = []
         failpoints.hit("maintain.read")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic
 
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 
-from headwater.change import Lsn, TableName
+from headwater.change import TableName
 from headwater.errors import HeadwaterError
 from headwater.iceberg.catalog import IcebergCatalog, check_name
 from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.partitions import SUPPORT, new_spec
 from headwater.lake import quarantine
-from headwater.lake.sink import MirrorSpec, TableSnapshot
+from headwater.lake.sink import Landed, MirrorSpec, TableSnapshot, one_by_one
+from headwater.lake.stream import P, Stream
+from headwater.lake.target import Reports
 from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
 from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
@@ -33,24 +37,25 @@ from headwater.sink.iceberg.target import IcebergTarget, landing
 __all__ = ["IcebergSink"]
 
 
-class IcebergSink:
+class IcebergSink(Generic[P]):
     """Implements `headwater.lake.sink.Sink`.
 
-    Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot.
+    Exactly once: a table's snapshot names the position it stands at, and the next one lands only on that snapshot. An
+    attempt is always noted in the lake, where its marker names the folders that it writes to.
     """
 
     calendar_only = True  # Iceberg has no infinity: readers take DuckDB's number for a day of the year 5881580
     lake_snapshots = False
 
-    def __init__(self, catalog: IcebergCatalog, source: str) -> None:
+    def __init__(self, catalog: IcebergCatalog, source: str, stream: Stream[P]) -> None:
         self._catalog = catalog
-        self._lake = IcebergLake(catalog, source)
+        self._lake = IcebergLake(catalog, source, stream)
         self.source = source
 
     def prepare(self) -> None:
         self._lake.prepare()
 
-    def standings(self) -> Mapping[int, IcebergStanding]:
+    def standings(self) -> Mapping[int, IcebergStanding[P]]:
         return self._lake.standings()
 
     def lake_id(self) -> str:
@@ -64,7 +69,7 @@ class IcebergSink:
 
     @reaching_files()
     def reader(self, snapshot_id: int) -> IcebergReader:
-        lake, at = self._lake, Lsn(snapshot_id)
+        lake, at = self._lake, self._lake.stream.position(snapshot_id)
         lake.forget()  # a running delivery may have moved the tables since
         tables = {}
         for each in lake.standings().values():
@@ -75,15 +80,23 @@ class IcebergSink:
         tables[quarantine.NAME] = _read_table(kept, current.snapshot_id if current else None)
         return IcebergReader(tables)
 
-    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+    def snapshots_at(self, at: P) -> Mapping[int, TableSnapshot[P]]:
         self._lake.forget()
         return snapshots_at(self.source, self.standings(), at)
 
-    def plan(self) -> IcebergPlan:
+    shared = None
+
+    def land_together(self, parts: Sequence[tuple[Any, Reports, Mapping[int, P]]]) -> list[Landed | HeadwaterError]:
+        return one_by_one(parts)
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def plan(self) -> IcebergPlan[P]:
         self._lake.renew()
         return IcebergPlan(self._lake, dict(self.standings()))
 
-    def new_mirror(self, spec: MirrorSpec) -> NewMirror:
+    def new_mirror(self, spec: MirrorSpec) -> NewMirror[P]:
         check_name(spec.name)
         here, oid = self.standings(), spec.relation.oid
         gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
@@ -97,14 +110,19 @@ class IcebergSink:
         return NewMirror(oid, spec.name, columns, gone, place, divided)
 
     @reaching_files()
-    def begin_copy(self, mirrors: Sequence[NewMirror], names: Mapping[int, TableName]) -> IcebergCopy:
+    def begin_copy(
+        self,
+        mirrors: Sequence[NewMirror[P]],
+        names: Mapping[int, TableName],
+        attempt: str | None = None,  # noqa: ARG002
+    ) -> IcebergCopy[P]:
         heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()
         own = landing(kept, kept.schema(), quarantine.KNOWN_BY)
-        attempt = self._lake.attempts.begin([each.location for each in (*landings.values(), own)])
-        target = IcebergTarget(landings, own, self.source, attempt)
+        noted = self._lake.attempts.begin([each.location for each in (*landings.values(), own)])
+        target = IcebergTarget(landings, own, self.source, noted)
         return IcebergCopy(self._lake, ready, names, target)
 
     def names(self, given_up: Iterable[int]) -> IcebergNames:
@@ -118,7 +136,7 @@ class IcebergSink:
             self._lake.forget()
             raise
 
-    def collect(self) -> int:
+    def collect(self, attempts: Collection[str] = ()) -> int:  # noqa: ARG002
         self._lake.renew()
         count = collected(self._lake, self._lake.attempts)
         heal(self._lake)

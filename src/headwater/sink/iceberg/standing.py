@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Generic
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from headwater.change import Lsn, NewestCommit, Relation, TableName
+from headwater.change import NewestCommit, Position, Relation, TableName
 from headwater.errors import TableError
 from headwater.iceberg.partitions import not_computable
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.stream import P
 
 __all__ = [
     "COMMIT_LSN",
@@ -45,12 +47,12 @@ NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our 
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergStanding:
+class IcebergStanding(Generic[P]):
     """Implements `headwater.lake.sink.Standing`."""
 
     oid: int
     table: Table
-    position: Lsn
+    position: P
     mirrored: MirroredColumns
     counts: Counts
 
@@ -77,12 +79,12 @@ class IcebergStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Generic[P]):
     """A snapshot of a table, and the first and the last position at which it is known to show the source exactly."""
 
     snapshot_id: int
-    first: Lsn
-    last: Lsn
+    first: P
+    last: P
 
 
 def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str]:
@@ -90,12 +92,12 @@ def ownership(source: str, oid: int, mirrored: MirroredColumns) -> dict[str, str
     return {SOURCE: source, OID: str(oid), COLUMNS: str(mirrored)}
 
 
-def summary(source: str, position: Lsn, counts: Counts) -> dict[str, str]:
+def summary(source: str, position: Position, counts: Counts) -> dict[str, str]:
     """What the summary of a snapshot of ours says."""
     return {SOURCE: source, POSITION: str(position), COUNTS: json.dumps(asdict(counts))}
 
 
-def delivered(since: Lsn, newest: NewestCommit | None) -> dict[str, str]:
+def delivered(since: Position, newest: NewestCommit | None) -> dict[str, str]:
     """What it says in addition about a delivery."""
     commit = {COMMIT_LSN: str(newest.lsn), COMMIT_TS: newest.ts.isoformat()} if newest else {}
     return {SINCE: str(since), **commit}
@@ -107,15 +109,17 @@ def remembered(summary: Mapping[str, str], table: Table) -> dict[str, str]:
     return {NEWEST: json.dumps({**summary, SEQUENCE: sequence})} if POSITION in summary else {}
 
 
-def standing_of(table: Table, source: str, oid: int, floor: tuple[Lsn, Lsn] | None) -> IcebergStanding | None:
-    """None if the table is not the mirror of this one.
+def standing_of(
+    table: Table, source: str, oid: int, kind: type[P], floor: tuple[P, P] | None = None
+) -> IcebergStanding[P] | None:
+    """None if the table is not the mirror of this one. `kind` is that of its positions.
 
     `floor` are a position that the table's own snapshots showed, and the later one that it stood at without a change.
     """
     properties = table.metadata.properties
     if (properties.get(SOURCE), properties.get(OID)) != (source, str(oid)):
         return None
-    own = own_position(table, source)
+    own = own_position(table, source, kind)
     position = floor[1] if floor is not None and floor[0] == own else own  # else others went back to a snapshot
     said = _newest(table, source)
     counts = Counts(**json.loads(said[COUNTS])) if said else Counts()
@@ -133,29 +137,29 @@ def shows_position(snapshot: Snapshot) -> bool:
     return bool(snapshot.summary and POSITION in snapshot.summary.additional_properties)
 
 
-def own_position(table: Table, source: str) -> Lsn:
+def own_position(table: Table, source: str, kind: type[P]) -> P:
     """The position that the table's snapshots show by themselves."""
     said = _newest(table, source)
-    return Lsn.parse(said[POSITION]) if said else Lsn(0)
+    return kind.parse(said[POSITION]) if said else kind(0)
 
 
-def stretches(standing: IcebergStanding, source: str) -> list[Stretch]:
+def stretches(standing: IcebergStanding[P], source: str) -> list[Stretch[P]]:
     """The table's snapshots, the newest first; what other clients did after one of ours counts with it."""
-    found: list[Stretch] = []
-    newest, last = None, standing.position
+    found: list[Stretch[P]] = []
+    kind, newest, last = type(standing.position), None, standing.position
     for snapshot in _ancestry(standing.table):
         newest = newest or snapshot
         if _is_ours(snapshot, source):
-            first = _position(snapshot)
+            first = _position(snapshot, kind)
             found.append(Stretch(newest.snapshot_id, first, max(first, last)))
-            newest, last = None, _since(snapshot)
-    if not found and newest is not None and (own := own_position(standing.table, source)) > Lsn(0):
+            newest, last = None, _since(snapshot, kind)
+    if not found and newest is not None and (own := own_position(standing.table, source, kind)) > kind(0):
         current = standing.table.metadata.current_snapshot_id  # another client has expired all of ours
         return [Stretch(current, own, max(own, last))] if current is not None else []
     return found
 
 
-def showing(table: Sequence[Stretch], at: Lsn) -> Stretch | None:
+def showing(table: Sequence[Stretch[P]], at: P) -> Stretch[P] | None:
     """The newest of a table's snapshots at or below this position; None if there is none as old."""
     return next((each for each in table if each.first <= at), None)
 
@@ -189,12 +193,12 @@ def _is_ours(snapshot: Snapshot, source: str) -> bool:
     return said.get(SOURCE) == source and POSITION in said
 
 
-def _since(snapshot: Snapshot) -> Lsn:
-    """Where the table was before; 0/0 for a copy, which does not depend on that."""
+def _since(snapshot: Snapshot, kind: type[P]) -> P:
+    """Where the table was before; 0 for a copy, which does not depend on that."""
     said = snapshot.summary.additional_properties if snapshot.summary else {}
-    return Lsn.parse(said.get(SINCE, "0/0"))
+    return kind.parse(said[SINCE]) if SINCE in said else kind(0)
 
 
-def _position(snapshot: Snapshot) -> Lsn:
+def _position(snapshot: Snapshot, kind: type[P]) -> P:
     assert snapshot.summary is not None
-    return Lsn.parse(snapshot.summary.additional_properties[POSITION])
+    return kind.parse(snapshot.summary.additional_properties[POSITION])

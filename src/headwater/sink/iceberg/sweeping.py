@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -20,18 +21,18 @@ __all__ = ["dropped_names", "sweep", "unneeded"]
 _OWN_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # as the tables that we create have it
 
 
-def dropped_names(lake: IcebergLake) -> set[TableName]:
+def dropped_names(lake: IcebergLake[Any]) -> set[TableName]:
     """The names that tables had which we dropped, and whose files may still be there."""
     return {each.name for each in lake.dropped.all()}
 
 
-def unneeded(lake: IcebergLake, name: TableName, age: timedelta) -> list[Orphan]:
+def unneeded(lake: IcebergLake[Any], name: TableName, age: timedelta) -> list[Orphan]:
     """Files of the table, and of dropped ones that had its name, that are older than this and that nothing needs."""
     _, found = _of_table(lake, name, age)
     return [*found, *(file for _, files in _of_dropped(lake, name, age) for file in files)]
 
 
-def sweep(lake: IcebergLake, name: TableName, age: timedelta) -> list[Orphan]:
+def sweep(lake: IcebergLake[Any], name: TableName, age: timedelta) -> list[Orphan]:
     """Delete them."""
     table, found = _of_table(lake, name, age)
     if table is not None:
@@ -44,7 +45,7 @@ def sweep(lake: IcebergLake, name: TableName, age: timedelta) -> list[Orphan]:
     return found
 
 
-def _of_table(lake: IcebergLake, name: TableName, age: timedelta) -> tuple[Table | None, list[Orphan]]:
+def _of_table(lake: IcebergLake[Any], name: TableName, age: timedelta) -> tuple[Table | None, list[Orphan]]:
     open_ = under_way(lake.quarantine().metadata.location, lake.s3)
     table = lake.own(name)
     if table is None:
@@ -52,7 +53,7 @@ def _of_table(lake: IcebergLake, name: TableName, age: timedelta) -> tuple[Table
     return table, orphans([table, *_sharing(lake, table)], open_, age, lake.manifests, s3_of_table(table))
 
 
-def _sharing(lake: IcebergLake, table: Table) -> Iterator[Table]:
+def _sharing(lake: IcebergLake[Any], table: Table) -> Iterator[Table]:
     """Other tables whose files may be in the table's folder, if the catalog chose the folder by the name."""
     location = table.metadata.location.rstrip("/")
     if _OWN_FOLDER.search(location):
@@ -62,7 +63,9 @@ def _sharing(lake: IcebergLake, table: Table) -> Iterator[Table]:
             yield other
 
 
-def _of_dropped(lake: IcebergLake, name: TableName, age: timedelta) -> Iterator[tuple[DroppedFolder, list[Orphan]]]:
+def _of_dropped(
+    lake: IcebergLake[Any], name: TableName, age: timedelta
+) -> Iterator[tuple[DroppedFolder, list[Orphan]]]:
     """Folders of tables that had this name and were dropped longer ago than this, with the files to delete.
 
     None of a folder that a table has now: one that another client has brought back, or that the catalog has put there.
@@ -76,7 +79,7 @@ def _of_dropped(lake: IcebergLake, name: TableName, age: timedelta) -> Iterator[
             yield each, files
 
 
-def _all_tables(lake: IcebergLake) -> Iterator[Table]:
+def _all_tables(lake: IcebergLake[Any]) -> Iterator[Table]:
     for name in lake.catalog.names()[1]:
         if (table := lake.catalog.load(name)) is not None:
             yield table

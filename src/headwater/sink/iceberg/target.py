@@ -91,8 +91,8 @@ class IcebergTarget:
     def gone(self, place: IcebergPlace) -> npt.NDArray[np.int64]:
         return deleted_positions(self._files(place), place.file)
 
-    def rows(self, place: IcebergPlace, positions: pa.Array) -> pa.Table:
-        fields = self._landing(place).schema.fields
+    def rows(self, place: IcebergPlace, positions: pa.Array, columns: Collection[str] | None = None) -> pa.Table:
+        fields = [each for each in self._landing(place).schema.fields if columns is None or each.name in columns]
         with parquet.opened(self._files(place), place.file.path) as opened:
             return parquet.read_rows(opened, stored_columns(opened, fields), positions.to_numpy())
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.change import Lsn, Relation, TableName
+from headwater.change import Relation, TableName
 from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
+from headwater.lake.stream import P
 
 __all__ = ["File", "MemoryColumn", "MemoryContents", "MemoryLake", "MemoryNames", "MemoryStanding", "MemoryTable"]
 
@@ -77,12 +78,12 @@ class MemoryTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStanding:
+class MemoryStanding(Generic[P]):
     """Implements `headwater.lake.sink.Standing`."""
 
     oid: int
     table: MemoryTable
-    position: Lsn
+    position: P
     mirrored: MirroredColumns
     counts: Counts
 
@@ -103,13 +104,13 @@ class MemoryContents:
 
     id: int = 0
     tables: Mapping[int, MemoryTable] = field(default_factory=dict)
-    standings: Mapping[str, Mapping[int, MemoryStanding]] = field(default_factory=dict)  # by source and OID
+    standings: Mapping[str, Mapping[int, MemoryStanding[Any]]] = field(default_factory=dict)  # by source and OID
     next_id: int = 1  # of a table or a file
 
     def named(self, name: TableName) -> MemoryTable | None:
         return next((table for table in self.tables.values() if table.name == name), None)
 
-    def standing(self, source: str) -> dict[int, MemoryStanding]:
+    def standing(self, source: str) -> dict[int, MemoryStanding[Any]]:
         found = self.standings.get(source, {})
         return {
             oid: replace(each, table=self.tables[each.table.id])

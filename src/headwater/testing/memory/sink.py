@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any, Generic
 
-from headwater.change import Lsn, NewestCommit, Relation, TableName
-from headwater.errors import AlreadyDelivered, CommitConflict
+from headwater.change import NewestCommit, Position, Relation, TableName
+from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
-from headwater.lake.sink import Keys, Kinds, Landed, MirrorSpec, TableSnapshot, Wanted
+from headwater.lake.sink import Inline, Keys, Kinds, Landed, MirrorSpec, TableSnapshot, Wanted, one_by_one
+from headwater.lake.stream import P, Stream
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.testing.memory.columns import columns_of, evolved
 from headwater.testing.memory.lake import (
@@ -37,24 +40,25 @@ _QUARANTINE = tuple(MemoryColumn(at, name, kind.arrow) for at, (name, kind) in e
 
 
 @dataclass(frozen=True, slots=True)
-class _NewMirror:
+class _NewMirror(Generic[P]):
     oid: int
     name: TableName
     columns: tuple[MemoryColumn, ...]
     mirrored: MirroredColumns
-    replaces: Mapping[int, MemoryStanding]
+    replaces: Mapping[int, MemoryStanding[P]]
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySink:
+class MemorySink(Generic[P]):
     """Implements `headwater.lake.sink.Sink`."""
 
     lake: MemoryLake
     source: str
+    stream: Stream[P]
     calendar_only: bool = False
     lake_snapshots: bool = True
 
-    def standings(self) -> Mapping[int, MemoryStanding]:
+    def standings(self) -> Mapping[int, MemoryStanding[P]]:
         return self.lake.contents.standing(self.source)
 
     def lake_id(self) -> str:
@@ -64,13 +68,14 @@ class MemorySink:
         return {}  # it has no files
 
     def drop_quarantine(self) -> None:
-        self.lake.commit(_without_quarantine)
+        if self.stream.misfits:
+            self.lake.commit(_without_quarantine)
 
     def reader(self, snapshot_id: int) -> MemoryReader:
         contents = self.lake.snapshots[snapshot_id]
         return MemoryReader({table.name: table.rows() for table in contents.tables.values()})
 
-    def snapshots_at(self, at: Lsn) -> Mapping[int, TableSnapshot[Lsn]]:
+    def snapshots_at(self, at: P) -> Mapping[int, TableSnapshot[P]]:
         found = {}
         for contents in self.lake.snapshots:
             for oid, each in contents.standing(self.source).items():
@@ -78,22 +83,35 @@ class MemorySink:
                     found[oid] = TableSnapshot(each.name, contents.id, each.position, {})
         return {oid: each for oid, each in found.items() if oid in self.standings()}
 
-    def plan(self) -> _MemoryPlan:
-        if self.lake.contents.named(quarantine.NAME) is None:
+    shared = None
+
+    def land_together(self, parts: Sequence[tuple[Any, Reports, Mapping[int, P]]]) -> list[Landed | HeadwaterError]:
+        return one_by_one(parts)
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def plan(self) -> _MemoryPlan[P]:
+        if self.stream.misfits and self.lake.contents.named(quarantine.NAME) is None:
             self.lake.commit(_with_quarantine)
         return _MemoryPlan(self, self.lake.contents)
 
-    def new_mirror(self, spec: MirrorSpec) -> _NewMirror:
+    def new_mirror(self, spec: MirrorSpec) -> _NewMirror[P]:
         """Partitions are a matter of files, of which there are none here."""
         here, oid = self.standings(), spec.relation.oid
         columns, mirrored = columns_of(spec.relation, spec.kinds, with_history=spec.history)
         gone = {each: here[each] for each in (oid, *spec.replaces) if each in here}
         return _NewMirror(oid, spec.name, columns, mirrored, gone)
 
-    def begin_copy(self, mirrors: Sequence[_NewMirror], names: Mapping[int, TableName]) -> _Copy:
+    def begin_copy(
+        self,
+        mirrors: Sequence[_NewMirror[P]],
+        names: Mapping[int, TableName],
+        attempt: str | None = None,  # noqa: ARG002
+    ) -> _Copy[P]:
         landings = {each.oid: MemoryLanding(each.columns, ()) for each in mirrors}
         target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.source)
-        return _Copy(self.lake, mirrors, names, target)
+        return _Copy(self, mirrors, names, target)
 
     def names(self, given_up: Iterable[int]) -> MemoryNames:
         here = self.standings()
@@ -103,7 +121,7 @@ class MemorySink:
     def rename(self, names: Mapping[int, TableName]) -> None:
         self.lake.commit(lambda now: _renamed(now, self.source, names))
 
-    def collect(self) -> int:
+    def collect(self, attempts: Collection[str] = ()) -> int:  # noqa: ARG002
         return 0  # what was not committed was never anywhere
 
     def maintenance(self) -> None:
@@ -114,8 +132,8 @@ class MemorySink:
 
 
 @dataclass(frozen=True, slots=True)
-class _MemoryPlan:
-    sink: MemorySink
+class _MemoryPlan(Generic[P]):
+    sink: MemorySink[P]
     base: MemoryContents
     evolutions: Mapping[int, tuple[MemoryTable, MirroredColumns]] = field(default_factory=dict)
 
@@ -124,16 +142,22 @@ class _MemoryPlan:
         return self.base.id
 
     @property
-    def standings(self) -> Mapping[int, MemoryStanding]:
+    def standings(self) -> Mapping[int, MemoryStanding[P]]:
         return self.base.standing(self.sink.source)
 
-    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[_MemoryPlan, bool]:
+    def evolved(self, relation: Relation, kinds: Kinds) -> tuple[_MemoryPlan[P], bool]:
         standing = self.standings[relation.oid]
         table, mirrored = evolved(standing.table, standing.mirrored, relation, kinds)
         plan = replace(self, evolutions={**self.evolutions, relation.oid: (table, mirrored)})
         return plan, table.columns != standing.table.columns
 
-    def begin(self, keys: Keys, newest: NewestCommit | None = None) -> _Delivery:  # noqa: ARG002
+    def begin(
+        self,
+        keys: Keys,
+        newest: NewestCommit | None = None,  # noqa: ARG002
+        attempt: str | None = None,  # noqa: ARG002
+        inline: Inline | None = None,  # noqa: ARG002
+    ) -> _Delivery[P]:
         landings = {oid: self._landing(oid, key) for oid, key in keys.items()}
         target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.sink.source)
         return _Delivery(self, target)
@@ -146,8 +170,8 @@ class _MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Delivery:
-    plan: _MemoryPlan
+class _Delivery(Generic[P]):
+    plan: _MemoryPlan[P]
     target: MemoryTarget
 
     def places(self, wanted: Wanted) -> list[MemoryPlace]:
@@ -159,15 +183,15 @@ class _Delivery:
         return [MemoryPlace(None, file) for file in kept.files.values()] if kept else []
 
     def commit(
-        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, Lsn], names: Mapping[int, TableName]
+        self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
     ) -> Landed:
         counts: dict[int, Counts] = {}
 
         def change(now: MemoryContents) -> MemoryContents:
             for oid in upto:
                 now, counts[oid] = self._advanced(now, oid, reports, oid in truncated)
-            now = _changed(now, _quarantine(now), [each for oid in upto for each in reports.get(misfits_of(oid), ())])
-            now = _changed(now, _quarantine(now), reports.get(SETTLED, ()), self.plan.base)
+            now = _kept(now, [each for oid in upto for each in reports.get(misfits_of(oid), ())])
+            now = _kept(now, reports.get(SETTLED, ()), self.plan.base)
             now = _moved(now, self.plan.sink.source, upto, counts)
             return _renamed(now, self.plan.sink.source, names)
 
@@ -204,17 +228,17 @@ class _Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    lake: MemoryLake
-    mirrors: Sequence[_NewMirror]
+class _Copy(Generic[P]):
+    sink: MemorySink[P]
+    mirrors: Sequence[_NewMirror[P]]
     names: Mapping[int, TableName]
     target: MemoryTarget
 
-    def commit(self, tables: Collection[int], reports: Reports, at: Lsn) -> Landed:
+    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         counts: dict[int, Counts] = {}
 
         def change(now: MemoryContents) -> MemoryContents:
-            now = _with_quarantine(now)
+            now = _with_quarantine(now) if self.sink.stream.misfits else now
             landing = [each for each in self.mirrors if each.oid in tables]
             for each in landing:
                 now = self._made_way(now, each, at)
@@ -223,12 +247,12 @@ class _Copy:
                 now, counts[each.oid] = self._created(now, each, reports, at)
             return now
 
-        return Landed(self.lake.commit(change), counts)
+        return Landed(self.sink.lake.commit(change), counts)
 
     def discard(self, reports: Reports) -> None:
         """Reports are all there is."""
 
-    def _made_way(self, now: MemoryContents, mirror: _NewMirror, at: Lsn) -> MemoryContents:
+    def _made_way(self, now: MemoryContents, mirror: _NewMirror[P], at: P) -> MemoryContents:
         """Without the mirrors that this one replaces; their open values in the quarantine are settled."""
         source = self.target.source
         here = now.standing(source)
@@ -240,14 +264,15 @@ class _Copy:
             raise AlreadyDelivered(f"table {mirror.name} is there already")
         left = {oid: each for oid, each in now.standings.get(source, {}).items() if oid not in mirror.replaces}
         now = replace(now, standings={**now.standings, source: left})
-        for file in _quarantine(now).files.values():
+        kept = now.named(quarantine.NAME) if self.sink.stream.misfits else None
+        for file in kept.files.values() if kept else ():
             place, settled = MemoryPlace(None, file), quarantine.settled_by(at)
             found = {position: settled for position, _ in quarantine.unresolved(self.target, place, mirror.replaces)}
-            now = _changed(now, _quarantine(now), list(quarantine.rewritten(self.target, place, found)))
+            now = _kept(now, list(quarantine.rewritten(self.target, place, found)))
         return now
 
     def _created(
-        self, now: MemoryContents, mirror: _NewMirror, reports: Reports, at: Lsn
+        self, now: MemoryContents, mirror: _NewMirror[P], reports: Reports, at: P
     ) -> tuple[MemoryContents, Counts]:
         MemoryNames({table.name for table in now.tables.values()}).take(mirror.name)
         table = MemoryTable(now.next_id, mirror.name, mirror.columns, next_column_id=len(mirror.columns) + 1)
@@ -261,7 +286,7 @@ class _Copy:
             standings={**now.standings, source: {**now.standings[source], mirror.oid: standing}},
             next_id=now.next_id + 1,
         )
-        return _changed(_changed(now, table, notes), _quarantine(now), bad), counts
+        return _kept(_changed(now, table, notes), bad), counts
 
 
 def _with_quarantine(now: MemoryContents) -> MemoryContents:
@@ -275,10 +300,13 @@ def _without_quarantine(now: MemoryContents) -> MemoryContents:
     return replace(now, tables={id_: each for id_, each in now.tables.items() if each.name != quarantine.NAME})
 
 
-def _quarantine(now: MemoryContents) -> MemoryTable:
+def _kept(now: MemoryContents, reports: Sequence[bytes], base: MemoryContents | None = None) -> MemoryContents:
+    """What these reports change in the quarantine; without any there need not be one."""
+    if not reports:
+        return now
     table = now.named(quarantine.NAME)
     assert table is not None
-    return table
+    return _changed(now, table, reports, base)
 
 
 def _changed(
@@ -308,9 +336,11 @@ def _counts(reports: Iterable[bytes], went: int = 0) -> Counts:
     return Counts(inserted=inserted, updated=updated, deleted=taken - updated)
 
 
-def _moved(now: MemoryContents, source: str, upto: Mapping[int, Lsn], counts: Mapping[int, Counts]) -> MemoryContents:
+def _moved(
+    now: MemoryContents, source: str, upto: Mapping[int, Position], counts: Mapping[int, Counts]
+) -> MemoryContents:
     here = now.standings.get(source, {})
-    moved = {oid: replace(here[oid], position=lsn, counts=here[oid].counts + counts[oid]) for oid, lsn in upto.items()}
+    moved = {oid: replace(here[oid], position=at, counts=here[oid].counts + counts[oid]) for oid, at in upto.items()}
     return replace(now, standings={**now.standings, source: {**here, **moved}})
 
 

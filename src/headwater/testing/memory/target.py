@@ -75,8 +75,9 @@ class MemoryTarget:
     def gone(self, place: MemoryPlace) -> npt.NDArray[np.int64]:
         return np.array(sorted(place.file.deleted), np.int64)
 
-    def rows(self, place: MemoryPlace, positions: pa.Array) -> pa.Table:
-        return place.file.shown(self._landing(place).columns).take(positions)
+    def rows(self, place: MemoryPlace, positions: pa.Array, columns: Collection[str] | None = None) -> pa.Table:
+        wanted = (each for each in self._landing(place).columns if columns is None or each.name in columns)
+        return place.file.shown(tuple(wanted)).take(positions)
 
     def take_out(self, place: MemoryPlace, positions: pa.Array) -> Taken | None:
         wanted = positions.to_numpy()

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.merge.keys import key_hashes, key_numbers
+from headwater.values.keys import key_hashes, key_numbers
 
 __all__ = ["KeySet"]
 

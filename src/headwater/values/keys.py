@@ -24,10 +24,14 @@ __all__ = [
     "key_hashes",
     "key_numbers",
     "key_values",
+    "known_by",
     "leading_bounds",
     "row_bytes",
     "row_keys",
 ]
+
+# Before the bytes of a key that has a NULL in it, which those of no other key begin with.
+_WITH_NULL = bytes.fromhex("ff8f1c6b5a0e4d7c93b2e1f04a6d8c3b")
 
 
 def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
@@ -38,6 +42,23 @@ def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Arra
     if all(pa.types.is_fixed_size_binary(part.type) for part in parts):
         return _side_by_side(parts).cast(pa.binary())
     return _joined([piece for part in parts for piece in _framed(part)])
+
+
+def known_by(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
+    """Like `key_bytes`, for a key whose columns may be NULL: that is a value like any other there."""
+    lacking = np.any([array.is_null().to_numpy(zero_copy_only=False) for array in columns], axis=0)
+    if not lacking.any():
+        return key_bytes(columns, types)
+    whole = [array.filter(pa.array(~lacking)) for array in columns]
+    rest = [array.filter(pa.array(lacking)) for array in columns]
+    pieces = [piece for array, kind in zip(rest, types, strict=True) for piece in _nullable(array, _bytes_as(kind))]
+    marked = _joined([pa.array([_WITH_NULL] * int(lacking.sum()), pa.binary()), *pieces])
+    at = np.where(lacking, np.cumsum(lacking) - 1 + int((~lacking).sum()), np.cumsum(~lacking) - 1)
+    return pa.concat_arrays([key_bytes(whole, types), marked]).take(pa.array(at))
+
+
+def _bytes_as(kind: LakeType) -> Callable[[pa.Array], pa.Array]:
+    return lambda array: _column(array, kind)
 
 
 def row_keys(rows: pa.Table, key: Mapping[str, LakeType]) -> pa.Array:
@@ -85,9 +106,14 @@ def key_numbers(keys: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
-    """The lowest and highest value of the key's first column, if its type is a whole number, a date or a time."""
+    """The lowest and highest value of the key's first column, if its type is a whole number, a date or a time.
+
+    None if a key has a NULL in it.
+    """
     to = kind.arrow
     if len(keys) == 0 or to == pa.uint64() or not (pa.types.is_integer(to) or pa.types.is_temporal(to)):
+        return None
+    if pc.any(pc.starts_with(keys, _WITH_NULL)).as_py():
         return None
     _, offsets, data = keys.buffers()
     starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]

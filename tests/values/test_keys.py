@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.merge.messages import kind_of
 
 from headwater.change import BaseType
 from headwater.errors import TableError
-from headwater.merge.keys import key_bucket, key_bytes, key_values, leading_bounds, row_bytes, row_keys
+from headwater.values.keys import key_bucket, key_bytes, key_values, leading_bounds, row_bytes, row_keys
 from headwater.values.types import LakeType
-from tests.merge.messages import kind_of
 
 
 def kind(oid: int, typmod: int = -1, dims: int = 0) -> LakeType:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.change import BaseType, Column
-from headwater.merge.keys import key_bytes, key_hashes
-from headwater.merge.keyset import KeySet
+from headwater.values.keys import key_bytes, key_hashes
+from headwater.values.keyset import KeySet
 from headwater.values.types import lake_type
 
 keys = st.lists(st.binary(max_size=20) | st.integers(0, 99).map(lambda n: n.to_bytes(8)), max_size=40)

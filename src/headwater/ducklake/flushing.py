@@ -1,0 +1,103 @@
+"""Rows in the catalog itself that are due to move into a file, so that the catalog stays small."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.ducklake.catalog import Transaction, open_catalog
+from headwater.ducklake.expiring import moment
+from headwater.ducklake.inlined import InlinedTable, inlined_counts, inlined_table, read_inlined
+from headwater.ducklake.mergeable import writable
+from headwater.ducklake.model import Field, LakeTable
+from headwater.ducklake.url import LakeUrl
+from headwater.ducklake.versions import NEVER, Versions
+from headwater.ducklake.writing import ROW_ID, SNAPSHOT_ID
+from headwater.errors import CommitConflict
+from headwater.lake.maintenance import FlushLimits
+from headwater.lake.sqltext import identifier
+
+__all__ = ["InlinedBin", "InlinedState", "due_to_flush", "inlined_state", "read_inlined_versions"]
+
+MOST_LAYERS = 8  # files for older versions of rows; if some row has more of them, they all stay in the catalog
+
+
+class InlinedState(NamedTuple):
+    """What one of the catalog's tables holds; whatever happens to its rows makes it another."""
+
+    rows: int
+    ended: int
+    newest_begin: int
+    newest_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedBin:
+    """The rows of one of the catalog's tables, as they were when this was planned.
+
+    Those that ended in the snapshot `oldest` or before are no longer needed.
+    """
+
+    url: LakeUrl
+    table: InlinedTable
+    state: InlinedState
+    oldest: int
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        return self.table.columns
+
+
+def inlined_state(tx: Transaction, name: str) -> InlinedState:
+    (found,) = tx.rows(
+        "SELECT count(*), count(end_snapshot), coalesce(max(begin_snapshot), 0), coalesce(max(end_snapshot), 0)"
+        f" FROM {identifier(name)}"
+    )
+    return InlinedState(*found)
+
+
+def due_to_flush(
+    tx: Transaction, url: LakeUrl, data_path: str, table: LakeTable, limits: FlushLimits, oldest: int
+) -> list[InlinedBin]:
+    """What is worth moving: all rows of the catalog's table if they are many, or if the oldest is there for long."""
+    found = []
+    for each in inlined_counts(tx, [table.id]).get(table.id, []):
+        if each.rows and (each.rows >= limits.rows or _since(tx, each.name) <= datetime.now(UTC) - limits.age):
+            there = inlined_table(tx, data_path, table.id, each.name, each.schema_version)
+            if there.columns and all(map(writable, there.columns)):
+                found.append(InlinedBin(url, there, inlined_state(tx, each.name), oldest))
+    return found
+
+
+def _since(tx: Transaction, name: str) -> datetime:
+    """When the oldest row that is alive was made, as far as the lake still knows."""
+    ((stored,),) = tx.rows(
+        "SELECT min(snapshot_time) FROM ducklake_snapshot WHERE snapshot_id >="
+        f" (SELECT min(begin_snapshot) FROM {identifier(name)} WHERE end_snapshot IS NULL)"
+    )
+    return datetime.max.replace(tzinfo=UTC) if stored is None else moment(stored)
+
+
+def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, bool]:
+    """The rows of a bin, and whether those that have ended are among them; CommitConflict if they are others by now.
+
+    They are left out if a row has ended very often: each of its versions would need a file of its own.
+    """
+    with closing(open_catalog(bin.url)) as catalog, catalog.transaction() as tx:
+        there = tx.existing([bin.table.name])
+        if not there or inlined_state(tx, bin.table.name) != bin.state:
+            raise CommitConflict(f"rows in {bin.table.name!r} were changed meanwhile", hint="they are moved later")
+        found = read_inlined(tx, bin.table, bin.columns, "1 = 1")
+    plain = found.select([each.name for each in bin.columns])
+    rows = plain.append_column(ROW_ID, found["row_id"]).append_column(SNAPSHOT_ID, found["begin_snapshot"])
+    ended = pc.fill_null(found["end_snapshot"], pa.scalar(NEVER, pa.int64())).to_numpy()
+    versions = Versions(rows, np.asarray(ended, np.int64))
+    if len(versions.layers(bin.oldest)) > MOST_LAYERS:
+        return versions.alive(), False
+    return versions, True

@@ -1,0 +1,1 @@
+"""Routes: which destination a row belongs to, by the value of one column."""

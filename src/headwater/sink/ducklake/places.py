@@ -1,0 +1,125 @@
+"""Where rows of a DuckLake are that a delivery may replace: in a data file, or in the catalog itself."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.ducklake import deletes
+from headwater.ducklake.catalog import open_catalog
+from headwater.ducklake.contents import read_columns, read_rows
+from headwater.ducklake.inlined import LIVE, InlinedTable, live_rows, read_inlined
+from headwater.ducklake.model import Field, InlinedEnds, LiveFile
+from headwater.ducklake.url import LakeUrl
+from headwater.ducklake.writing import ROW_ID, TableFolder
+from headwater.errors import CommitConflict
+from headwater.files import filesystem, inside
+from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
+from headwater.lake.target import Taken
+from headwater.sink.ducklake.reports import TakenOut
+
+__all__ = ["DuckLakePlace", "FilePlace", "InlinedPlace"]
+
+RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A live data file of the table that mirrors `oid`, or without one of the quarantine."""
+
+    oid: int | None
+    file: LiveFile
+
+    @property
+    def rows(self) -> int:
+        return self.file.record_count
+
+    def keys(self, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
+        return _keys.get((self.file.path, key), self.rows, lambda: _read_keys(self.file, key))
+
+    def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
+        return read_rows(filesystem(self.file.path), self.file, fields, positions.to_numpy())
+
+    def gone(self) -> npt.NDArray[np.int64]:
+        return deletes.deleted_positions(filesystem(self.file.path), self.file)
+
+    def take_out(self, positions: pa.Array, where: TableFolder, snapshot: int) -> Taken | None:
+        wanted = positions.to_numpy()
+        alive = ~np.isin(wanted, self.gone(), assume_unique=True)
+        if not alive.any():
+            return None
+        gone = wanted[alive]
+        report = TakenOut(deletes.delete_rows(where, self.file, gone, snapshot=snapshot), len(gone))
+        return Taken(pa.array(alive), self._row_ids(gone), pickle.dumps(report))
+
+    def _row_ids(self, positions: npt.NDArray[np.int64]) -> pa.Array:
+        """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
+        file = self.file
+        if file.record_count > SMALL_FILE:
+            kept = _read_row_ids(file.path)
+        else:
+            kept = _row_ids.get(file.path, lambda: _read_row_ids(file.path))
+        if kept is None:
+            assert file.row_id_start is not None, "a file without row ids has numbered rows"
+            return pa.array(file.row_id_start + positions)
+        return kept.take(pa.array(positions))
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedPlace:
+    """Rows of the table that mirrors `oid` which are in a table of the catalog, as they are in a snapshot.
+
+    A row's position is its number among them in the order of their ids.
+    """
+
+    oid: int | None
+    url: LakeUrl
+    table: InlinedTable
+    snapshot: int
+    rows: int
+
+    def keys(self, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
+        found = self._read(key)
+        yield 0, [found[field.name].combine_chunks() for field in key]
+
+    def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
+        return self._read(fields).select([field.name for field in fields]).take(positions)
+
+    def gone(self) -> npt.NDArray[np.int64]:
+        return np.empty(0, np.int64)
+
+    def take_out(self, positions: pa.Array, where: TableFolder, snapshot: int) -> Taken | None:  # noqa: ARG002
+        ids = self._read(())["row_id"].combine_chunks().take(positions)
+        report = TakenOut(InlinedEnds(self.table.name, len(ids), tuple(ids.to_pylist())), len(ids))
+        return Taken(pa.repeat(pa.scalar(True), len(ids)), ids, pickle.dumps(report))
+
+    def _read(self, fields: Sequence[Field]) -> pa.Table:
+        with closing(open_catalog(self.url)) as catalog, catalog.transaction() as tx:
+            there = tx.existing([self.table.name]) and live_rows(tx, self.table.name, self.snapshot) == self.rows
+            if not there:
+                raise CommitConflict(f"rows in {self.table.name!r} were moved to a file meanwhile", hint="plan again")
+            return read_inlined(tx, self.table, fields, LIVE, self.snapshot, self.snapshot)
+
+
+DuckLakePlace = FilePlace | InlinedPlace
+
+_keys = RecentKeys(RECENT_BYTES)
+_row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
+
+
+def _read_keys(file: LiveFile, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
+    return read_columns(filesystem(file.path), file, key)
+
+
+def _read_row_ids(path: str) -> pa.Array | None:
+    with pq.ParquetFile(inside(path), filesystem=filesystem(path), pre_buffer=False) as parquet:
+        if ROW_ID not in parquet.schema_arrow.names:
+            return None
+        return parquet.read([ROW_ID], use_threads=False)[ROW_ID].combine_chunks()

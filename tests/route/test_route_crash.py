@@ -1,0 +1,87 @@
+"""Killed with SIGKILL at each named step, and started again: every destination has exactly its rows, none twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.route.killed import turn_and_be_killed
+from tests.route.routebench import RouteBench
+
+from headwater.failpoints import FAILPOINTS
+
+ROWS = "INSERT INTO orders SELECT i, ['a', 'b', 'c'][1 + i % 3], i, 'note ' || i FROM range({}, {}) r(i)"
+USUAL = ("seed.committed", "route.committed")  # where data has landed, and the state does not know it
+
+
+def steps(kind: str) -> list[object]:
+    found = [name for name in FAILPOINTS if name.startswith(kind)]
+    return [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in found]
+
+
+def files(route: RouteBench) -> set[Path]:
+    return {each for tenant in route.tenants for each in (route.folder / f"tenant_{tenant}").rglob("*.parquet")}
+
+
+def registered(route: RouteBench) -> set[str]:
+    found = set()
+    for tenant in route.tenants:
+        rows = route.ask(tenant, "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file")
+        found |= {path.rsplit("/", 1)[-1] for (path,) in rows}
+    return found
+
+
+def check_after_the_crash(route: RouteBench) -> None:
+    route.collect()
+    route.retry()
+    route.turns()
+    route.check()
+    route.check_no_leak()
+    assert {each.name for each in files(route)} == registered(route)
+    for tenant in route.tenants:
+        changes = route.ask(tenant, f"FROM lake.table_changes('orders', 1, {route.snapshots(tenant)[-1]})")
+        assert len(changes) == len(set(changes)), "a change has landed twice"
+
+
+@pytest.mark.parametrize("failpoint", steps("seed."))
+def test_a_seed_that_is_killed_heals(route: RouteBench, failpoint: str) -> None:
+    route.sql(ROWS.format(0, 30))
+    turn_and_be_killed(route, failpoint)
+    check_after_the_crash(route)
+
+
+@pytest.mark.parametrize("failpoint", steps("route."))
+def test_a_poll_that_is_killed_heals(route: RouteBench, failpoint: str) -> None:
+    route.sql(ROWS.format(0, 30))
+    route.turns()
+    route.sql(ROWS.format(30, 40), "UPDATE orders SET amount = -1 WHERE id < 10", "DELETE FROM orders WHERE id = 12")
+    turn_and_be_killed(route, failpoint)
+    # More has happened when it comes back: a key that the killed poll has delivered is gone, another one is new.
+    route.sql("DELETE FROM orders WHERE id = 31", "UPDATE orders SET tenant = 'b' WHERE id = 30")
+    check_after_the_crash(route)
+
+
+def test_what_landed_before_the_state_knew_it_is_not_delivered_again(route: RouteBench) -> None:
+    route.sql(ROWS.format(0, 9))
+    route.turns()
+    route.sql(ROWS.format(9, 12))
+    turn_and_be_killed(route, "route.polled")
+    before = {tenant: route.snapshots(tenant) for tenant in route.tenants}
+    route.turns()
+    assert {tenant: route.snapshots(tenant) for tenant in route.tenants} == before
+    route.check()
+
+
+def test_a_lake_that_was_restored_from_a_backup_is_brought_up_again(route: RouteBench) -> None:
+    route.sql(ROWS.format(0, 9))
+    route.turns()
+    catalog = route.folder / "tenant_a.sqlite"
+    backup = catalog.read_bytes()
+    route.sql(ROWS.format(9, 12), "DELETE FROM orders WHERE id = 0")
+    route.turns()
+    for each in route.folder.glob("tenant_a.sqlite*"):
+        each.unlink()
+    catalog.write_bytes(backup)
+    route.sql(ROWS.format(12, 15))
+    route.turns()
+    route.check()
