@@ -28,7 +28,7 @@ def test_the_list_has_every_destination_for_people_and_for_programs(shop: Routed
     text = shop.cli("route", "list").output
     assert text.startswith("route by_company ← main.orders of lake shop: STOPPED, at 1\n  3 destinations healthy\n")
     assert {line.split()[0] for line in text.splitlines()[5:]} == {"acme", "globex", "default"}
-    found = json.loads(shop.cli("route", "list", "by_company", "--json").output)
+    found = json.loads(shop.cli("route", "list", "by_company", "--json").stdout)
     assert [(each["route"], each["value"], each["status"]) for each in found] == [
         ("by_company", None, "healthy"),
         ("by_company", "acme", "healthy"),
@@ -85,7 +85,7 @@ def test_a_value_that_is_the_word_default_is_not_the_default_destination(shop: R
     assert {row.id: row.state for row in shop.state.destinations("by_company")} == dict.fromkeys(
         ["=default", "==x", "=-1", "*"], "PAUSED"
     )
-    listed = json.loads(shop.cli("route", "list", "--json").output)
+    listed = json.loads(shop.cli("route", "list", "--json").stdout)
     assert {each["value"] for each in listed} == {"default", "=x", "-1", None}
     assert {"=default", "==x", "default", "-1"} <= set(shop.cli("route", "list").output.split())
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.iceberg.restcatalog import TOKEN, RestCatalogServer, rest_catalog
 from tests.interrupted import Act, Interrupted
 from tests.mirror import IcebergMirror
-from tests.proof.processes import headwater
+from tests.proof.processes import headwater, headwater_json
 
 from headwater import flow
 from headwater.change import TableName
@@ -406,12 +406,12 @@ def test_the_commands_work_on_an_iceberg_lake(orders: IcebergMirror) -> None:
     code, said = headwater(orders.file, "query", "SELECT count(*) AS c FROM main.public.orders")
     assert code == 0, said
     assert "52" in said
-    code, said = headwater(orders.file, "status", "--json")
-    assert code == 0, said
-    (group,) = json.loads(said)["groups"]
+    code, found = headwater_json(orders.file, "status")
+    assert code == 0, found
+    (group,) = found["groups"]
     assert {each["state"] for each in group["tables"]} == {"STREAMING"}
     assert (group["snapshot_id"], bool(group["delivered_lsn"])) == (None, True)
-    assert TOKEN not in said
+    assert TOKEN not in json.dumps(found)
 
 
 def test_files_that_are_gone_are_found_and_check_names_their_table(orders: IcebergMirror) -> None:

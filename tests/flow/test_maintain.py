@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.mirror import IcebergMirror, Mirror
-from tests.proof.processes import Run, headwater, wait_for
+from tests.proof.processes import Run, headwater, headwater_json, wait_for
 
 from headwater import flow
 from headwater.change import TableName
@@ -175,9 +174,8 @@ def test_the_command_says_what_it_would_do_and_does_it(orders: IcebergMirror) ->
     assert "public.orders: would merge 7 files" in said
     assert "main.headwater_quarantine: nothing to do" in said
     assert files_of(orders) == before
-    code, said = headwater(orders.file, "maintain", "public.orders", "--json")  # it has a Spark of its own
+    code, (done,) = headwater_json(orders.file, "maintain", "public.orders")  # it has a Spark of its own
     assert code == 0
-    (done,) = json.loads(said)
     assert (done["table"], done["merged_files"], done["written_files"]) == ("public.orders", 7, 1)
     assert (done["ok"], done["note"]) == (True, "")
     code, said = command(orders)

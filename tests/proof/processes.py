@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
-__all__ = ["Run", "command", "gone", "headwater", "wait_for"]
+__all__ = ["Run", "command", "gone", "headwater", "headwater_json", "wait_for"]
 
 Answer = TypeVar("Answer")
 
@@ -34,6 +35,13 @@ def headwater(file: Path, *arguments: str, environment: Mapping[str, str] | None
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def headwater_json(file: Path, *arguments: str) -> tuple[int, Any]:
+    """Run one command with --json to its end: its exit code, and what a script reads from standard output."""
+    done = subprocess.run(command(file, *arguments, "--json"), capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
 
 
 def wait_for(ask: Callable[[], Answer], what: str, seconds: float = 60) -> Answer:

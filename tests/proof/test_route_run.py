@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
-from tests.proof.processes import Run, headwater, wait_for
+from tests.proof.processes import Run, headwater, headwater_json, wait_for
 
 CONFIG = """
 source: {source}
@@ -91,9 +90,9 @@ class World:
             return con.execute(f"SELECT * FROM lake.{table} ORDER BY id").fetchall()
 
     def status(self) -> dict[str, dict[str, Any]]:
-        code, said = headwater(self.file, "status", "--json")
-        assert code == 0, said
-        return {each["name"]: each for each in json.loads(said)["routes"]}
+        code, found = headwater_json(self.file, "status")
+        assert code == 0, found
+        return {each["name"]: each for each in found["routes"]}
 
     @contextmanager
     def running(self) -> Iterator[Run]:

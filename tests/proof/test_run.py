@@ -195,6 +195,12 @@ def ask(file: Path, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def ask_json(file: Path, *arguments: str) -> tuple[int, Any]:
+    """What a script gets: standard output, while log lines go to standard error."""
+    result = CliRunner().invoke(cli, ["-c", str(file), *arguments, "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
 @pytest.mark.long
 def test_a_killed_python_worker_costs_one_delivery(live: World) -> None:
     run = running(live)
@@ -275,15 +281,14 @@ def test_a_locked_catalog_is_waited_for(live: World) -> None:
 
 def test_everything_committed_before_a_fresh_query_is_seen(live: World) -> None:
     live.execute("INSERT INTO notes VALUES (-1, 'fresh')")
-    code, said = ask(live.file, "query", "--fresh", "--json", "SELECT note FROM far.public.notes WHERE id = -1")
-    assert (code, json.loads(said)) == (0, [{"note": "fresh"}])
+    answer = ask_json(live.file, "query", "--fresh", "SELECT note FROM far.public.notes WHERE id = -1")
+    assert answer == (0, [{"note": "fresh"}])
     live.execute("DELETE FROM notes WHERE id = -1")
 
 
 def test_status_tells_how_far_everything_is(live: World) -> None:
     live.caught_up()
-    code, said = ask(live.file, "status", "--json")
-    found: dict[str, Any] = json.loads(said)
+    code, found = ask_json(live.file, "status")
     assert code == 0
     assert found["healthy"] is True
     near, far = found["groups"]

@@ -30,7 +30,7 @@ def asked(mirror: Mirror, *arguments: str) -> Result:
 def tables_at(mirror: Mirror, lsn: str) -> dict[str, dict[str, Any]]:
     done = asked(mirror, lsn, "--json")
     assert done.exit_code == 0, done.output
-    return {each["table"]: each for each in json.loads(done.output)["tables"]}
+    return {each["table"]: each for each in json.loads(done.stdout)["tables"]}
 
 
 def two_moments(mirror: Mirror) -> tuple[str, str]:

@@ -161,7 +161,7 @@ def test_the_whole_status_has_routes_in_every_rendering(shop: RoutedShop) -> Non
     assert "acme: ERROR: disk full (tried again at " in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["globex", "healthy", "1,235"] in [line[:3] for line in lines]
-    found = json.loads(shop.cli("status", "--json").output)["routes"]
+    found = json.loads(shop.cli("status", "--json").stdout)["routes"]
     assert [each["status"] for each in found[0]["destinations"]] == ["healthy", "error", "healthy"]
     assert max(map(len, shown.splitlines())) <= 100
     console = Console(force_terminal=True, width=80)
