@@ -13,14 +13,19 @@ from rich.console import Console
 
 from bench.report import as_json, machine, print_rows
 from bench.rig import Rig
-from bench.scenarios import FULL, NAMES, QUICK, measure
+from bench.scenarios import FULL, NAMES, ON_REQUEST, QUICK, measure
 
 __all__ = ["main"]
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="So little that the numbers mean nothing: does everything still run?")
-@click.option("--only", multiple=True, type=click.Choice(NAMES), help="This row only; may be given several times.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="This row only; may be given several times. Without it, all but huge-table.",
+)
 @click.option("--repeat", type=click.IntRange(1), help="Runs of each side; their median counts. Default: 3.")
 @click.option("--json", "json_", is_flag=True, help="One JSON document.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Where the data goes.")
@@ -34,7 +39,7 @@ def main(quick: bool, only: tuple[str, ...], repeat: int | None, json_: bool, fo
         tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=folder, ignore_cleanup_errors=True) as place,
         closing(Rig(Path(place))) as rig,
     ):
-        for row in measure(rig, scale, only or NAMES):
+        for row in measure(rig, scale, only or [name for name in NAMES if name not in ON_REQUEST]):
             rows.append(row)
             rival = "" if row.rival is None else f" against {row.rival:.2f}"
             progress.print(f"{row.name}: {row.measured:.2f} {row.unit}{rival}", highlight=False)

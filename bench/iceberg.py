@@ -13,7 +13,7 @@ from bench.report import Row
 from bench.rig import ICEBERG as ICEBERG_LAKE
 from bench.rig import Pipeline, Rig
 from bench.scale import Scale
-from bench.work import Database
+from bench.work import Database, Rows
 from headwater.lake.stream import WAL
 from headwater.sink.iceberg.address import IcebergAddress
 
@@ -71,7 +71,7 @@ def _upsert(rig: Rig, scale: Scale) -> Iterator[Row]:
         rival = rivals.Upsert(rig.folder / "rival", _address(pipeline), "orders")
         with closing(rival):
             for _ in range(scale.repeats):
-                work = partial(database.update, "orders", scale.upserted, count)
+                work = partial(database.update, "orders", Rows(scale.upserted), count)
                 ours.append(steps.delivered(database, pipeline, work))
                 theirs.append(rival.upsert(count))
         database.same_as(pipeline.address, ["orders"])

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import psycopg
@@ -153,11 +153,14 @@ class Pipeline:
         flow.deliver(self.mirroring)
         return time.perf_counter() - begun
 
-    def settle(self, database: Database, changes: int = 200) -> None:
-        """First copy, then a few changes all the way, so that every table is STREAMING and every code path warm."""
+    def settle(self, database: Database, changes: int = 200, work: Callable[[], None] | None = None) -> None:
+        """First copy, then a few changes all the way, so that every table is STREAMING and every code path warm.
+
+        `work` makes the changes, if not a mix of them will do.
+        """
         flow.copy(self.mirroring)
         for _ in range(2):
-            database.mix(self.tables, changes)
+            (work or partial(database.mix, self.tables, changes))()
             self.capture_upto(database.end(self.tables[0]))
             self.deliver()
         states = {row.state for row in self.state.tables(self.group)}

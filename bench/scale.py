@@ -16,6 +16,7 @@ class Scale:
     copied: int
     tables: int
     small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
+    generated: int  # rows of a table that is made in the lake itself; the other has a hundredth of them
     transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
     upserted: int  # rows of the table that PyIceberg's upsert updates too, by rewriting it: its time grows with them
     commits: int  # to one table, one after the other
@@ -29,6 +30,7 @@ FULL = Scale(
     copied=2_000_000,
     tables=200,
     small=1_000_000,
+    generated=100_000_000,
     transaction=50_000,
     upserted=10_000_000,
     commits=500,
@@ -40,6 +42,7 @@ QUICK = Scale(
     copied=4_000,
     tables=8,
     small=1_000,
+    generated=20_000,
     transaction=100,
     upserted=500,
     commits=10,

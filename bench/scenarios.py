@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 
 import psutil
 
 from bench import rivals, steps
+from bench.big import BIG, ON_REQUEST
 from bench.iceberg import ICEBERG
 from bench.report import Row
 from bench.rig import Pipeline, Rig
@@ -18,7 +18,7 @@ from bench.work import Database
 from headwater import flow
 from headwater.change import Lsn
 
-__all__ = ["FULL", "NAMES", "QUICK", "Scale", "measure"]
+__all__ = ["FULL", "NAMES", "ON_REQUEST", "QUICK", "Scale", "measure"]
 
 
 def measure(rig: Rig, scale: Scale, wanted: Collection[str]) -> Iterator[Row]:
@@ -127,28 +127,6 @@ def _many_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
         yield Row("small", "deliver 1,000 changes, warm", small, 1.5)
 
 
-def _big_table(rig: Rig, scale: Scale) -> Iterator[Row]:
-    sizes = {"small": scale.small, "big": scale.small * 10}
-    count = min(10_000, scale.small)
-    with rig.database("big_table") as database:
-        pipelines = {}
-        for name, rows in sizes.items():
-            database.create(name, rows)
-            pipelines[name] = Pipeline(rig, database, f"into_{name}", [name])
-            pipelines[name].settle(database)
-        seconds: dict[str, list[float]] = {name: [] for name in sizes}
-        for _ in range(scale.repeats):
-            for name, rows in sizes.items():
-                work = partial(database.update, name, rows, count)
-                seconds[name].append(steps.delivered(database, pipelines[name], work))
-        for name, pipeline in pipelines.items():
-            database.same_as(pipeline.address, [name])
-        steps.close(pipelines.values())
-        what = f"deliver {count:,} random updates into {sizes['big']:,} rows"
-        against = f"into {sizes['small']:,} rows"
-        yield Row("big-table", what, tuple(seconds["big"]), 2, against, tuple(seconds["small"]))
-
-
 def _big_transaction(rig: Rig, scale: Scale) -> Iterator[Row]:
     """Peak memory of all the pipeline's processes while one transaction passes through."""
     few, many = scale.transaction, scale.transaction * 100
@@ -196,7 +174,7 @@ _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("capture", "catch-up"): _backlog,
     ("first-copy",): _first_copy,
     ("many-tables", "small"): _many_tables,
-    ("big-table",): _big_table,
+    **BIG,
     ("memory",): _big_transaction,
     **ICEBERG,
     **ROUTES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -13,14 +14,18 @@ from headwater.lake.address import LakeAddress
 from headwater.lake.reading import connect
 from headwater.postgres.connect import connect as connect_source
 
-__all__ = ["Database"]
+__all__ = ["ROW", "Database", "Rows"]
 
-_COLUMNS = "id bigint PRIMARY KEY, customer int, amount numeric(12,2), status text, note text, placed timestamptz"
-_ROW = """
-    i, (i % 100000)::int, (i % 1000000) / 100.0, (ARRAY['new', 'paid', 'sent', 'done'])[1 + i % 4],
-    'order number ' || i || ' of customer ' || i % 100000, timestamptz '2026-01-01 00:00Z' + i * interval '1 second'
+_COLUMNS = "id {} PRIMARY KEY, customer int, amount numeric(12,2), status text, note text, placed timestamptz"
+_VALUES = """
+    (i % 100000)::int, (i % 1000000) / 100.0, (ARRAY['new', 'paid', 'sent', 'done'])[1 + i % 4],
+    'order number ' || i || ' of customer ' || i % 100000, timestamptz '2026-01-01 00:00:00Z' + i * interval '1 second'
 """
-_QUOTED_ROW = _ROW.replace("'", "''").replace("%", "%%")  # inside a literal that is a format
+ROW = {  # of number i, by the type of its key; DuckDB understands it, too
+    "bigint": f"i, {_VALUES}",
+    "uuid": f"md5(i::text)::uuid, {_VALUES}",
+}
+_QUOTED_ROW = ROW["bigint"].replace("'", "''").replace("%", "%%")  # inside a literal that is a format
 # 64 % inserts, 22 % updates and 14 % deletes of rows anywhere in the table, in transactions of some size.
 _MIX = f"""
 CREATE PROCEDURE mix(tables text[], changes int, fewest int, most int) LANGUAGE plpgsql AS $$
@@ -53,8 +58,21 @@ _SOURCE_SUM = f"""
 """
 _LAKE_SUM = f"""
     SELECT count(*), sum(('0x' || substr(md5({_TEXT}), 1, 12))::bigint), sum(epoch(placed)::bigint)
-    FROM lake.public.{{}}
+    FROM lake.public.{{}} WHERE {{}}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a table: each that has a number up to `last` which is a multiple of `step`."""
+
+    last: int
+    key: str = "bigint"  # its type
+    step: int = 1
+
+    def ids(self, number: str) -> str:
+        """SQL: the key of a row that has this number."""
+        return {"bigint": f"({number})::bigint", "uuid": f"md5((({number})::bigint)::text)::uuid"}[self.key]
 
 
 class Database:
@@ -66,45 +84,57 @@ class Database:
         self._connection.execute("RESET search_path")  # tables are made here
         self._connection.execute(_MIX)
 
-    def create(self, table: str, rows: int) -> None:
-        name = sql.Identifier(table)
-        self.execute(sql.SQL(f"CREATE TABLE {{}} ({_COLUMNS})").format(name))
-        self.insert(table, 1, rows)
+    def create(self, table: str, rows: int | Rows) -> None:
+        name, rows = sql.Identifier(table), rows if isinstance(rows, Rows) else Rows(rows)
+        self.execute(sql.SQL(f"CREATE TABLE {{}} ({_COLUMNS.format(rows.key)})").format(name))
+        self._insert(table, rows.step, rows)
         self.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(name))
 
     def insert(self, table: str, first: int, last: int) -> None:
         """Rows, in one transaction."""
-        statement = sql.SQL(f"INSERT INTO {{}} SELECT {_ROW} FROM generate_series({{}}, {{}}::bigint) AS i")
-        self.execute(statement.format(sql.Identifier(table), first, last))
+        self._insert(table, first, Rows(last))
+
+    def _insert(self, table: str, first: int, rows: Rows) -> None:
+        series = f"generate_series({first}, {rows.last}::bigint, {rows.step})"
+        self.execute(
+            sql.SQL(f"INSERT INTO {{}} SELECT {ROW[rows.key]} FROM {series} AS i").format(sql.Identifier(table))
+        )
 
     def mix(self, tables: Sequence[str], changes: int, fewest: int = 10, most: int = 100) -> None:
         """So many changes to each of the tables; one transaction touches all of them."""
         self.execute("CALL mix(%s, %s, %s, %s)", (list(tables), changes, fewest, most))
 
-    def update(self, table: str, rows: int, count: int) -> None:
-        """Random updates in one transaction, of ids up to `rows`."""
-        statement = sql.SQL(
-            "UPDATE {} SET amount = amount + 1, status = 'changed' WHERE id IN"
-            " (SELECT 1 + floor(random() * {})::bigint FROM generate_series(1, {}))"
+    def update(self, table: str, rows: Rows, count: int) -> None:
+        """Random updates of these rows in one transaction."""
+        number = f"{rows.step} * (1 + floor(random() * {rows.last // rows.step}))"
+        self.execute(
+            sql.SQL(
+                "UPDATE {} SET amount = amount + 1, status = 'changed' WHERE id IN"
+                f" (SELECT {rows.ids(number)} FROM generate_series(1, {count}))"
+            ).format(sql.Identifier(table))
         )
-        self.execute(statement.format(sql.Identifier(table), rows, count))
 
     def end(self, table: str) -> Lsn:
         """The position after everything done so far, with one more change behind it for capture to see."""
         position = Lsn.parse(self.one("SELECT pg_current_wal_insert_lsn()::text")[0])
         name = sql.Identifier(table)
-        self.execute(sql.SQL("UPDATE {0} SET customer = 0 WHERE id = (SELECT max(id) FROM {0})").format(name))
+        self.execute(
+            sql.SQL("UPDATE {0} SET customer = 0 WHERE id = (SELECT id FROM {0} ORDER BY id DESC LIMIT 1)").format(name)
+        )
         return position
 
-    def same_as(self, address: LakeAddress, tables: Sequence[str]) -> int:
-        """The number of rows; AssertionError if a lake's table does not hold exactly the source's rows."""
+    def same_as(self, address: LakeAddress, tables: Sequence[str], where: str = "true") -> int:
+        """The number of rows; AssertionError if a lake's table does not hold exactly the source's rows.
+
+        With `where`, that is asked only of the rows in the lake for which it is true.
+        """
         rows = 0
         with connect() as lake:
             queried = address.queried()
             queried.prepare(lake)
             queried.attach(lake, "lake")
             for table in tables:
-                ours, theirs = self._sum(table), _lake_sum(lake, table)
+                ours, theirs = self._sum(table), _lake_sum(lake, table, where)
                 assert ours == theirs, f"{table}: the source has {ours}, the lake {theirs}"
                 rows += ours[0]
         return rows
@@ -126,7 +156,7 @@ class Database:
         return tuple(int(each or 0) for each in row)
 
 
-def _lake_sum(lake: duckdb.DuckDBPyConnection, table: str) -> tuple[int, ...]:
-    row = lake.execute(_LAKE_SUM.format(table)).fetchone()
+def _lake_sum(lake: duckdb.DuckDBPyConnection, table: str, where: str) -> tuple[int, ...]:
+    row = lake.execute(_LAKE_SUM.format(table, where)).fetchone()
     assert row is not None
     return tuple(int(each or 0) for each in row)
