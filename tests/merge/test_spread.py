@@ -27,7 +27,7 @@ def test_every_table_has_buckets_and_all_of_them_are_different_ones(batch: dict[
 @given(batches, st.integers(1, 40))
 def test_a_small_table_is_never_split_into_two_files(batch: dict[int, Size], buckets: int) -> None:
     placed = spread(batch, buckets)
-    assert all(len(placed[table]) == 1 for table, size in batch.items() if size.small)
+    assert all(len(placed[table]) == 1 for table, size in batch.items() if size.small(SPLIT_FROM))
 
 
 @given(batches, st.integers(1, 16))
@@ -71,7 +71,7 @@ def test_few_rows_are_split_if_they_are_huge_whatever_is_beside_them() -> None:
 def test_a_large_batch_keeps_all_cores_busy_and_no_worker_holds_too_much(batch: dict[int, Size], cores: int) -> None:
     buckets = buckets_for(batch.values(), cores)
     total = Size(sum(each.rows for each in batch.values()), sum(each.bytes for each in batch.values()))
-    if total.small:
+    if total.small(SPLIT_FROM):
         assert 1 <= buckets <= cores
         return
     assert buckets % cores == 0

@@ -7,6 +7,7 @@ messages in plain Python gives.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from headwater import flow
 from headwater.change import Lsn
+from headwater.merge import SPLIT_FROM
 from headwater.merge.fold import Event, Key, Row, apply, fold
 from headwater.merge.tuples import Tuples, split
 from tests.mirror import Mirror
@@ -214,8 +216,8 @@ def test_any_history_cut_anywhere_arrives_as_postgresql_has_it(played: Mirror) -
         phases=[Phase.generate],  # not shrunk: an example builds on those before it
         suppress_health_check=list(HealthCheck),
     )
-    @given(histories, cuts)
-    def check(history: list[Any], cut: set[int]) -> None:
+    @given(histories, cuts, st.sampled_from([1, SPLIT_FROM]))
+    def check(history: list[Any], cut: set[int], split_from: int) -> None:
         mirror.sync()
         stands = in_source(mirror)
         expected: dict[Lsn, Content] = {}
@@ -229,7 +231,7 @@ def test_any_history_cut_anywhere_arrives_as_postgresql_has_it(played: Mirror) -
         before = min(each.position for each in mirror.m.sink.standings().values())
         mirror.captured()
         while mirror.m.state.fences("g"):
-            done = flow.deliver(mirror.m)
+            done = flow.deliver(replace(mirror.m, split_from=split_from))
             assert set(done.upto.values()) <= {done.position}
             lake = in_lake(mirror, done.snapshot_id)
             events = staged_events(mirror, before, done.position)

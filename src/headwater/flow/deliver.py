@@ -66,7 +66,8 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
         if not mirrors:
             return attempt, Merged()
         lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine())
-        return attempt, merging.merge(m.spark, merging.Batch(batch.reader, mirrors, batch.upto), lake, m.scratch)
+        changes = merging.Batch(batch.reader, mirrors, batch.upto)
+        return attempt, merging.merge(m.spark, changes, lake, m.scratch, m.split_from)
 
     survived = surviving(m.spark, ready.mirrors.keys(), job)
     attempt, merged = survived.done or job(())

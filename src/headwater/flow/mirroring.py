@@ -14,7 +14,7 @@ from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
 from headwater.lake.sink import Sink
 from headwater.log import Log
-from headwater.merge import Scratch
+from headwater.merge import SPLIT_FROM, Scratch
 from headwater.state import State, TableRow
 from headwater.state.transitions import Failed, Retried
 from headwater.words import counted
@@ -40,6 +40,7 @@ class Mirroring:
     spark: SparkSession
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
+    split_from: int = SPLIT_FROM  # changes of one table in a delivery that are divided among tasks
     inline_rows: int | None = None  # that a table may have in the lake's catalog; None: rows go into files only
 
     def close(self) -> None:

@@ -6,9 +6,11 @@ from headwater.merge.outcome import Failure, Failures, Merged
 from headwater.merge.plan import LakeSide, merge
 from headwater.merge.rows import unfit_key
 from headwater.merge.scratch import Scratch
+from headwater.merge.spread import SPLIT_FROM
 from headwater.merge.staged import Segment, StagedChanges
 
 __all__ = [
+    "SPLIT_FROM",
     "Batch",
     "Failure",
     "Failures",

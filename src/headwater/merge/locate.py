@@ -5,44 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater import failpoints
-from headwater.lake.target import Part, Place, Target
+from headwater.lake.target import Place, Target, rows_of
 from headwater.merge.batch import Batch
+from headwater.merge.exchange import Outgoing, Piece
 from headwater.merge.mirror import Mirror
-from headwater.merge.resolve import Resolve
+from headwater.merge.outcome import Failed, Failure, Written
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
 from headwater.values.keys import key_bucket, key_bytes, row_bytes
 from headwater.values.keyset import KeySet
 
-__all__ = ["LOCATED", "Locate"]
+__all__ = ["LOCATED", "Locate", "Older"]
 
-LOCATED = pa.schema(
-    [
-        ("bucket", pa.int32()),
-        ("oid", pa.int64()),  # null: of the quarantine, or of no table
-        ("key", pa.binary()),
-        ("row_id", pa.int64()),
-        ("report", pa.binary()),
-        ("part", pa.string()),  # of the lake that the report is about
-        ("rows", pa.string()),  # where rows of the lake lie that others take values from
-        ("error", pa.string()),  # what keeps the table from going on
-    ]
-)
+# A row that was found and taken out.
+LOCATED = pa.schema([("bucket", pa.int32()), ("oid", pa.int64()), ("key", pa.binary()), ("row_id", pa.int64())])
+
+
+class Older(NamedTuple):
+    """Rows of the lake that others take values from: their name in the scratch folder."""
+
+    oid: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Locate:
-    """Lake files → where the touched keys' rows are; those rows are taken out on the way.
+    """Lake files → where the touched keys' rows are, for their buckets; those rows are taken out on the way.
 
-    A unit is a tuple of files to search or, once, the range of all buckets: each is sent a row so that it wakes; and
-    once, if there is one, the quarantine.
     All files of a table without a key are in one unit: as many rows go as were deleted, whichever they are.
     """
 
@@ -53,26 +49,28 @@ class Locate:
     kept: tuple[Kept, ...]
     based: frozenset[int]  # tables in which rows take values from those they replace
 
-    def __call__(self, unit: range | Resolve | tuple[Place, ...]) -> Iterator[pa.RecordBatch]:
-        if isinstance(unit, range):
-            yield _located(np.array(unit, np.int32), None)
-            return
-        if isinstance(unit, Resolve):
-            for report in unit():
-                yield _located(np.zeros(1, np.int32), None, report=report, part="quarantine")
-            return
-        for oid, places in groupby(sorted(unit, key=_table_of), _table_of):
-            try:
-                yield from self._searched(places, self._wanted(oid))  # one key set at a time
-            except Exception as error:
-                yield _located(np.array(self.placed[oid], np.int32), oid, error=str(table_error(error)))
+    def __call__(self, places: tuple[Place, ...]) -> Iterator[Piece | Older | Written | Failed]:
+        outgoing = Outgoing(self.room)
+        for found in self.found(places):
+            if isinstance(found, pa.RecordBatch):
+                yield from outgoing.add(found)
+            else:
+                yield found
+        yield from outgoing.flush()
 
-    def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+    def found(self, places: tuple[Place, ...]) -> Iterator[pa.RecordBatch | Older | Written | Failed]:
+        for oid, mine in groupby(sorted(places, key=_table_of), _table_of):
+            try:
+                yield from self._searched(mine, self._wanted(oid))  # one key set at a time
+            except Exception as error:
+                yield Failed(oid, Failure(str(table_error(error))))
+
+    def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
         for place in places:
             yield from self._search(place, wanted)
             failpoints.hit("deliver.located", wanted.mirror.name)
 
-    def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+    def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
         positions, keys = [], []
         for first, columns in self.target.keys(place):
             at, here = wanted.keys_of(columns)
@@ -87,22 +85,19 @@ class Locate:
         taken = self.target.take_out(place, pa.array(at))
         if taken is None:
             return
-        yield _located(buckets[:1], oid, report=taken.report)  # first: what fails after it knows what to delete
+        yield Written(rows_of(oid), taken.report)  # first: what fails after it knows what to delete
         at, found = at[taken.alive.to_numpy(zero_copy_only=False)], found.filter(taken.alive)
         if wanted.left is None:
             yield _located(buckets[key_bucket(found, len(buckets))], oid, found, taken.row_ids)
         if wanted.bases is not None:
-            yield from self._kept_values(place, at, found, wanted.bases, buckets)
+            yield from self._older(place, at, found, wanted)
 
-    def _kept_values(
-        self, place: Place, at: np.ndarray, found: pa.Array, bases: pa.Array, buckets: np.ndarray
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows that others take values from: every bucket of the table gets to know where they lie."""
-        needed = pc.is_in(found, value_set=bases)
+    def _older(self, place: Place, at: np.ndarray, found: pa.Array, wanted: _Wanted) -> Iterator[Older]:
+        needed = pc.is_in(found, value_set=wanted.bases)
         if pc.any(needed).as_py():
             rows = self.target.rows(place, pa.array(at).filter(needed))
             name = self.room.keep_rows(rows.append_column("key", found.filter(needed).cast(pa.binary())))
-            yield _located(buckets, place.oid, rows=name)
+            yield Older(wanted.mirror.oid, name)
 
     def _wanted(self, oid: int) -> _Wanted:
         mine = [each for each in self.kept if each.oid == oid]
@@ -152,27 +147,9 @@ class _Wanted:
         return at[chosen], found.take(pa.array(chosen, pa.int64()))
 
 
-def _located(
-    buckets: np.ndarray,
-    oid: int | None,
-    key: pa.Array | None = None,
-    row_id: pa.Array | None = None,
-    report: bytes | None = None,
-    part: Part = "rows",
-    rows: str | None = None,
-    error: str | None = None,
-) -> pa.RecordBatch:
-    columns = [
-        pa.array(buckets, pa.int32()),
-        pa.array([oid] * len(buckets), pa.int64()) if oid is None else pa.array(np.full(len(buckets), oid), pa.int64()),
-        pa.nulls(len(buckets), pa.binary()) if key is None else key.cast(pa.binary()),
-        pa.nulls(len(buckets), pa.int64()) if row_id is None else row_id,
-        pa.array([report] * len(buckets), pa.binary()),
-        pa.array([report and part] * len(buckets), pa.string()),
-        pa.array([rows] * len(buckets), pa.string()),
-        pa.array([error] * len(buckets), pa.string()),
-    ]
-    return pa.record_batch(columns, schema=LOCATED)
+def _located(buckets: np.ndarray, oid: int, key: pa.Array, row_id: pa.Array) -> pa.RecordBatch:
+    oids = pa.array(np.full(len(buckets), oid), pa.int64())
+    return pa.record_batch([pa.array(buckets, pa.int32()), oids, key.cast(pa.binary()), row_id], schema=LOCATED)
 
 
 def _table_of(place: Place) -> int:

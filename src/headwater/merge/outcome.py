@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from headwater.errors import CannotFollow, TableError
-from headwater.lake.target import Reports
+from headwater.lake.target import Destination, Reports
 
-__all__ = ["Failure", "Failures", "Merged"]
+__all__ = ["Failed", "Failure", "Failures", "Merged", "Written", "failures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,29 @@ class Failure:
 
 
 Failures = Mapping[int, Failure]  # by table
+
+
+class Failed(NamedTuple):
+    """What a task says about a table that it could not do."""
+
+    oid: int
+    failure: Failure
+
+
+class Written(NamedTuple):
+    """What a task has written, as the lake reports it."""
+
+    to: Destination
+    report: bytes
+
+
+def failures(found: Iterable[object]) -> dict[int, Failure]:
+    """The first failure of each table among what tasks say; if any of them needs a new copy, the table does."""
+    first: dict[int, Failure] = {}
+    for oid, failure in (each for each in found if isinstance(each, Failed)):
+        known = first.get(oid, failure)
+        first[oid] = replace(known, needs_recopy=known.needs_recopy or failure.needs_recopy)
+    return first
 
 
 @dataclass(frozen=True, slots=True)

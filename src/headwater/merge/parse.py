@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,45 +13,48 @@ import pyarrow.compute as pc
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
 from headwater.merge.batch import Batch
+from headwater.merge.exchange import Outgoing, Piece, incoming
 from headwater.merge.mirror import Mirror
-from headwater.merge.net import TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
+from headwater.merge.net import CHANGE, TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
+from headwater.merge.outcome import Failed, Failure
 from headwater.merge.reader import Read
-from headwater.merge.scratch import Scratch, one_batch
-from headwater.merge.shuffle import SHUFFLED, packed, unpacked
+from headwater.merge.scratch import Kept, Scratch, one_batch
 from headwater.spark.faults import table_error
 from headwater.values.keys import key_bucket, key_values, leading_bounds
 
-__all__ = ["FOLDED", "FoldBucket", "Parse"]
-
-FOLDED = pa.schema(
-    [
-        ("bucket", pa.int32()),
-        ("oid", pa.int64()),
-        ("name", pa.string()),
-        ("number", pa.int32()),  # of its record batch there
-        ("touched", pa.int64()),
-        ("low", pa.int64()),
-        ("high", pa.int64()),
-        ("partitions", pa.binary()),  # in which alone the touched keys can be, if that is known
-        ("truncated", pa.bool_()),
-        ("based", pa.bool_()),  # some rows need values of those they replace
-        ("scattered", pa.bool_()),  # all of the table is needed in one bucket
-        ("error", pa.string()),
-        ("needs_recopy", pa.bool_()),  # only a new copy would help
-    ]
-)
+__all__ = ["FoldBucket", "Folded", "Parse", "ParseAndFold"]
 
 _ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 
 @dataclass(frozen=True, slots=True)
+class Folded:
+    """A table's net changes in one bucket: where they lie, and what is known about the keys that they touch."""
+
+    kept: Kept
+    touched: int
+    bounds: tuple[int, int] | None  # of the first column of these keys
+    partitions: PartitionSet | None  # in which alone they can be, if that is known
+    truncated: bool
+    based: bool  # some rows need values of those they replace
+    scattered: bool  # all of the table is needed in one bucket
+
+
+@dataclass(frozen=True, slots=True)
 class Parse:
-    """A unit of the reader → changes with their keys, each in the bucket that folds its key."""
+    """A unit of the reader → changes with their keys, each for the bucket that folds its key."""
 
     batch: Batch
     placed: Mapping[int, tuple[int, ...]]
+    room: Scratch
 
-    def __call__(self, unit: Any) -> Iterator[pa.RecordBatch]:
+    def __call__(self, unit: Any) -> Iterator[Piece]:
+        outgoing = Outgoing(self.room)
+        for changes in self.changes(unit):
+            yield from outgoing.add(changes)
+        yield from outgoing.flush()
+
+    def changes(self, unit: Any) -> Iterator[pa.RecordBatch]:
         for read in self.batch.reader.read(unit, self.batch.mirrors):
             try:
                 yield from self._parsed(read)
@@ -70,37 +72,39 @@ class Parse:
         changes = self.batch.reader.keyed(read)
         buckets = np.array(self.placed[read.mirror.oid], np.int32)
         bare = pa.array(np.where(changes.late, changes.rows, -1))  # a delete needs no more than its key
-        yield packed(
-            {
-                "bucket": buckets[key_bucket(changes.key, len(buckets))],
-                "key": changes.key,
-                "lsn": read.rows["commit_lsn"].to_numpy()[changes.rows],
-                "seq": read.rows["seq"].to_numpy()[changes.rows] * 2 + changes.late,
-                "op": changes.op.astype(np.int32),
-                "relation": np.full(len(changes.rows), read.version),
-                "message": read.rows["message"].combine_chunks().take(pc.if_else(pc.less(bare, 0), None, bare)),
-            },
-            changes.holes,
-            changes.origin,
+        yield _changes(
+            read,
+            bucket=buckets[key_bucket(changes.key, len(buckets))],
+            key=changes.key,
+            lsn=read.rows["commit_lsn"].to_numpy()[changes.rows],
+            seq=read.rows["seq"].to_numpy()[changes.rows] * 2 + changes.late,
+            op=changes.op.astype(np.int32),
+            message=read.rows["message"].combine_chunks().take(pc.if_else(pc.less(bare, 0), None, bare)),
+            holes=changes.holes,
+            origin=changes.origin,
         )
 
     def _everywhere(self, read: Read, op: int, message: bytes) -> pa.RecordBatch:
         """What concerns the whole table goes into each of its buckets."""
         buckets = self.placed[read.mirror.oid]
         count = len(buckets)
-        return packed(
-            {
-                "bucket": np.array(buckets, np.int32),
-                "key": pa.array([b""] * count, pa.binary()),
-                "lsn": np.repeat(read.rows["commit_lsn"].to_numpy(), count),
-                "seq": np.repeat(read.rows["seq"].to_numpy(), count) * 2,
-                "op": np.full(count, op, np.int32),
-                "relation": np.full(count, read.version),
-                "message": pa.array([message] * count, pa.binary()),
-            },
-            np.zeros(count, bool),
-            pa.nulls(count, pa.binary()),
+        return _changes(
+            read,
+            bucket=np.array(buckets, np.int32),
+            key=pa.array([b""] * count, pa.binary()),
+            lsn=np.repeat(read.rows["commit_lsn"].to_numpy(), count),
+            seq=np.repeat(read.rows["seq"].to_numpy(), count) * 2,
+            op=np.full(count, op, np.int32),
+            message=pa.array([message] * count, pa.binary()),
+            holes=np.zeros(count, bool),
+            origin=pa.nulls(count, pa.binary()),
         )
+
+
+def _changes(read: Read, **columns: Any) -> pa.RecordBatch:
+    count = len(columns["bucket"])
+    columns |= {"oid": np.full(count, read.mirror.oid), "relation": np.full(count, read.version)}
+    return pa.record_batch([pa.array(columns[field.name], field.type) for field in CHANGE], schema=CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,42 +116,36 @@ class FoldBucket:
     room: Scratch
     placed: Mapping[int, tuple[int, ...]]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        changes = unpacked(pa.Table.from_batches(batches, SHUFFLED), self.batch.reader.tables())
-        if changes.num_rows == 0:
-            return
-        bucket = changes["bucket"][0].as_py()
-        nets: list[tuple[pa.RecordBatch, pa.Array]] = []
-        found: list[dict[str, object]] = []
+    def __call__(self, pieces: tuple[Piece, ...]) -> Iterator[Folded | Failed]:
+        yield from self.folded(pieces[0].bucket, incoming(self.room, pieces, CHANGE))
+
+    def folded(self, bucket: int, changes: pa.Table) -> Iterator[Folded | Failed]:
+        nets: list[tuple[int, NetChanges, pa.RecordBatch]] = []
         for oid, table in split_tables(changes):
-            found.append({"bucket": bucket, "oid": oid, "number": len(nets), "touched": 0, "truncated": False})
-            errors = table.filter(pc.is_in(table["op"], pa.array([_ERROR_OP, _RECOPY_OP], pa.int32())))
-            if errors.num_rows:
-                needs_recopy = errors["op"][0].as_py() == _RECOPY_OP
-                found[-1] |= {"error": errors["message"][0].as_py().decode(), "needs_recopy": needs_recopy}
+            failure = _unreadable(table)
+            if failure is not None:
+                yield Failed(oid, failure)
                 continue
             try:
-                net = self._folded(self.batch.mirrors[oid], table, found[-1])
-                nets.append((one_batch(net.upserts), net.touched))
+                net = fold_table(table) if self.batch.mirrors[oid].key else fold_bag(table)
+                nets.append((oid, net, one_batch(net.upserts)))
             except Exception as error:
-                found[-1] |= {"error": str(table_error(error)), "needs_recopy": False}
-        name = self.room.keep(nets)
-        yield pa.RecordBatch.from_pylist([each | {"name": name} for each in found], schema=FOLDED)
+                yield Failed(oid, Failure(str(table_error(error))))
+        name = self.room.keep([(upserts, net.touched) for _, net, upserts in nets])
+        for number, (oid, net, _) in enumerate(nets):
+            yield self._described(Kept(bucket, oid, name, number), net)
 
-    def _folded(self, mirror: Mirror, changes: pa.Table, found: dict[str, object]) -> NetChanges:
-        net = fold_table(changes) if mirror.key else fold_bag(changes)
-        bounds = leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None
-        partitions = self._partitions(mirror, net.touched)
-        found |= {
-            "touched": len(net.touched),
-            "low": bounds and bounds[0],
-            "high": bounds and bounds[1],
-            "partitions": partitions and pickle.dumps(partitions),
-            "truncated": net.truncated,
-            "based": net.upserts["base"].null_count < net.upserts.num_rows,
-            "scattered": net.scattered and len(self.placed[mirror.oid]) > 1,
-        }
-        return net
+    def _described(self, kept: Kept, net: NetChanges) -> Folded:
+        mirror = self.batch.mirrors[kept.oid]
+        return Folded(
+            kept,
+            len(net.touched),
+            leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None,
+            self._partitions(mirror, net.touched),
+            net.truncated,
+            based=net.upserts["base"].null_count < net.upserts.num_rows,
+            scattered=net.scattered and len(self.placed[mirror.oid]) > 1,
+        )
 
     def _partitions(self, mirror: Mirror, touched: pa.Array) -> PartitionSet | None:
         """The partitions that rows with these keys can be in; None if the key does not tell."""
@@ -157,3 +155,24 @@ class FoldBucket:
         found = zip(mirror.key_columns, key_values(touched, mirror.key_types), strict=True)
         columns = {column.name: array for column, array in found if column.name in wanted and array is not None}
         return self.target.partitions(mirror.oid, columns) if columns else None
+
+
+def _unreadable(changes: pa.Table) -> Failure | None:
+    errors = changes.filter(pc.is_in(changes["op"], pa.array([_ERROR_OP, _RECOPY_OP], pa.int32())))
+    if not errors.num_rows:
+        return None
+    return Failure(errors["message"][0].as_py().decode(), errors["op"][0].as_py() == _RECOPY_OP)
+
+
+@dataclass(frozen=True, slots=True)
+class ParseAndFold:
+    """Both in one task, for a bucket that has its tables to itself: it reads their changes and nobody else's."""
+
+    parse: Parse
+    fold: FoldBucket
+    changes: Any  # all of the batch, as one unit of the reader
+
+    def __call__(self, bucket: int) -> Iterator[Folded | Failed]:
+        mine = {oid: self.parse.batch.mirrors[oid] for oid, buckets in self.parse.placed.items() if bucket in buckets}
+        parse = replace(self.parse, batch=replace(self.parse.batch, mirrors=mine))
+        yield from self.fold.folded(bucket, pa.Table.from_batches(parse.changes(self.changes), CHANGE))

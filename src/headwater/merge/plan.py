@@ -1,37 +1,38 @@
-"""The Spark plan of a batch: fold, locate, write. It is the same plan for one table and for a thousand.
+"""The jobs of a batch: fold, locate, write. They are the same for one table and for a thousand.
 
-The rows that Spark moves have fixed columns (`shuffle.SHUFFLED`), and a change's bucket is a function of its table and
-key, so all changes of a key meet in one task. The fold itself is done there, in Arrow: Spark's own `max_by` over binary
-values falls back to a sort aggregation that took twice as long as shuffle and Arrow together.
+A change's bucket is a function of its table and key, so all changes of a key meet in one task. What one job's tasks
+have for the buckets of the next goes through files (`exchange.py`); the driver sees reports only. A batch whose tables
+are all small needs no exchange: each bucket's task reads, folds, searches and writes for its own tables.
 Types are met at the two ends only: extracting the key, and decoding the rows that are left to write.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from headwater import failpoints
-from headwater.lake.target import Destination, Place, Sought, Target
+from headwater.lake.target import SETTLED, Destination, Place, Sought, Target
 from headwater.merge.batch import Batch
-from headwater.merge.locate import LOCATED, Locate
-from headwater.merge.outcome import Failure, Merged
-from headwater.merge.parse import FOLDED, FoldBucket, Parse
+from headwater.merge.exchange import Piece, by_bucket
+from headwater.merge.locate import Locate, Older
+from headwater.merge.outcome import Failed, Merged, Written, failures
+from headwater.merge.parse import FoldBucket, Folded, Parse, ParseAndFold
 from headwater.merge.resolve import Resolve
-from headwater.merge.scratch import Kept, Scratch
-from headwater.merge.shuffle import SHUFFLED
-from headwater.merge.spread import Size, buckets_for, spread
-from headwater.merge.write import WRITTEN, Append, WriteBucket
-from headwater.spark import collected, deal, on_partitions, on_tasks
+from headwater.merge.scratch import Scratch
+from headwater.merge.spread import SPLIT_FROM, Size, buckets_for, spread
+from headwater.merge.write import Append, LocateAndWrite, WriteBucket
+from headwater.spark import deal, run_tasks
 
 __all__ = ["LakeSide", "merge"]
 
 Buckets = Mapping[int, tuple[int, ...]]
+
+SEARCHED_BY_WRITER = 500_000  # rows of the lake: searching more is worth a job of its own, on all cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,19 @@ class LakeSide:
     quarantine: Sequence[Place] = ()
 
 
-def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str) -> Merged:
-    """Fold the batch and write it out; nothing is visible before the reports are committed."""
+def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str, split_from: int = SPLIT_FROM) -> Merged:
+    """Fold the batch and write it out; nothing is visible before the reports are committed.
+
+    A table with `split_from` changes or more is divided among tasks.
+    """
     appended, folded = _parted(batch)
     done = []
     if appended is not None:
         units = appended.reader.units(_cores(spark))
-        done.append(_outcome(on_tasks(spark, units, Append(appended, lake.target), WRITTEN)))
+        done.append(_outcome(run_tasks(spark, units, Append(appended, lake.target))))
     if folded is not None:
         with Scratch.opened(scratch) as room:
-            done.append(_Merge(spark, folded, lake, room).run())
+            done.append(_Merge(spark, folded, lake, room, split_from).run())
     return Merged(
         {to: reports for each in done for to, reports in each.reports.items()},
         frozenset().union(*(each.truncated for each in done)),
@@ -67,7 +71,7 @@ def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str) -> Me
 def _parted(batch: Batch) -> tuple[Batch | None, Batch | None]:
     """What is only appended, and what must be folded first.
 
-    When nothing is updated or deleted none of the keys can be in the lake: no fold, no shuffle, no search.
+    When nothing is updated or deleted none of the keys can be in the lake: no fold, no exchange, no search.
     """
     mirrors = batch.mirrors
     if all(mirror.history or mirror.inserts_only for mirror in mirrors.values()):
@@ -87,79 +91,127 @@ class _Merge:
     batch: Batch
     lake: LakeSide
     room: Scratch
+    split_from: int
 
     def run(self) -> Merged:
         sizes = {oid: Size(mirror.rows, mirror.bytes) for oid, mirror in self.batch.mirrors.items()}
-        buckets = buckets_for(sizes.values(), _cores(self.spark))
-        placed = spread(sizes, buckets)
-        folded = self._fold(buckets, placed)
-        scattered = {row.oid for row in folded if row.scattered}
+        buckets = buckets_for(sizes.values(), _cores(self.spark), self.split_from)
+        placed = spread(sizes, buckets, self.split_from)
+        # Each bucket has its tables to itself. More buckets than cores would each open all segments.
+        whole = buckets <= _cores(self.spark) and all(len(each) == 1 for each in placed.values())
+        folded = self._fold(placed, whole=whole)
+        scattered = {each.kept.oid for each in folded if isinstance(each, Folded) and each.scattered}
         if scattered:  # rare: a row with values to be found elsewhere was given another key
             placed |= {oid: placed[oid][:1] for oid in scattered}
-            folded = self._fold(buckets, placed)
+            folded = self._fold(placed, whole=False)
         failpoints.hit("deliver.folded")
-        return self._write(folded, buckets, placed)
+        return self._write(folded, placed, whole=whole)
 
-    def _fold(self, buckets: int, placed: Buckets) -> list[Row]:
-        units = self.batch.reader.units(_cores(self.spark))
-        parsed = on_tasks(self.spark, units, Parse(self.batch, placed), SHUFFLED)
-        changes = parsed.repartitionById(buckets, F.col("bucket"))
+    def _fold(self, placed: Buckets, *, whole: bool) -> list[Folded | Failed]:
+        parse = Parse(self.batch, placed, self.room)
         fold = FoldBucket(self.batch, self.lake.target, self.room, placed)
-        return collected(on_partitions(changes, fold, FOLDED))
+        if whole:
+            buckets = sorted({bucket for each in placed.values() for bucket in each})
+            work = [ParseAndFold(parse, fold, changes) for changes in self.batch.reader.units(1)]
+            return run_tasks(self.spark, buckets, *work) if work else []
+        pieces = by_bucket(run_tasks(self.spark, self.batch.reader.units(_cores(self.spark)), parse))
+        return run_tasks(self.spark, list(pieces.values()), fold)
 
-    def _write(self, folded: list[Row], buckets: int, placed: Buckets) -> Merged:
-        failed = _failed(folded)
-        truncated = frozenset(row.oid for row in folded if row.truncated)
-        kept = tuple(Kept(row.bucket, row.oid, row.name, row.number) for row in folded if row.oid not in failed)
+    def _write(self, found: list[Folded | Failed], placed: Buckets, *, whole: bool) -> Merged:
+        failed = failures(found)
+        folded = [each for each in found if isinstance(each, Folded) and each.kept.oid not in failed]
+        truncated = frozenset(each.kept.oid for each in folded if each.truncated)
+        kept = tuple(each.kept for each in folded)
         # A truncated table's files all go as they are: there is nothing to look for.
-        searched = _sought(row for row in folded if row.oid not in truncated | failed.keys())
-        # Every bucket must be woken to write, whether rows were found for it or not: the first unit sees to that.
-        units: list[Any] = [range(buckets), *self._searches(searched)]
-        if self.lake.quarantine:
-            places = tuple(self.lake.quarantine)
-            units.append(Resolve(self.batch, self.lake.target, self.room, kept, truncated, places))
-        based = frozenset(row.oid for row in folded if row.based)
+        places = self.lake.places(_sought(each for each in folded if each.kept.oid not in truncated))
+        based = frozenset(each.kept.oid for each in folded if each.based)
         locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based)
-        located = on_tasks(self.spark, units, locate, LOCATED).repartitionById(buckets, F.col("bucket"))
-        write = WriteBucket(self.batch, self.lake.target, self.room, kept)
-        written = _outcome(on_partitions(located, write, WRITTEN))
-        return Merged(written.reports, truncated, {**written.failed, **failed})
+        write = WriteBucket(self.batch, self.lake.target, self.room, kept, {})
+        resolve = Resolve(self.batch, self.lake.target, self.room, kept, truncated, tuple(self.lake.quarantine))
+        if whole and sum(place.rows for place in places) <= SEARCHED_BY_WRITER:
+            written = self._written_at_once(locate, write, resolve, places)
+        else:
+            written = self._written(locate, write, resolve, places)
+        done = _outcome(written)
+        return Merged(done.reports, truncated, {**done.failed, **failed})
 
-    def _searches(self, searched: Mapping[int, Sought]) -> list[tuple[Place, ...]]:
+    def _written_at_once(
+        self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
+    ) -> list[Written | Failed]:
+        mine: defaultdict[int, list[Place]] = defaultdict(list)
+        for place in places:
+            assert place.oid is not None
+            mine[locate.placed[place.oid][0]].append(place)
+        units = [(bucket, tuple(mine[bucket])) for bucket in _buckets(write)]
+        return run_tasks(self.spark, [*units, *_if_any(resolve)], _or_resolve(LocateAndWrite(locate, write)))
+
+    def _written(
+        self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
+    ) -> list[Written | Failed]:
+        units = [*self._searches(places), *_if_any(resolve)]
+        located = run_tasks(self.spark, units, _or_resolve(locate))
+        reported = [each for each in located if isinstance(each, Written | Failed)]
+        failed, older = failures(located), defaultdict[int, list[str]](list)
+        for each in located:
+            if isinstance(each, Older):
+                older[each.oid].append(each.name)
+        write = replace(write, kept=tuple(each for each in write.kept if each.oid not in failed), older=dict(older))
+        pieces = by_bucket(each for each in located if isinstance(each, Piece))
+        buckets = [(bucket, pieces.get(bucket, ())) for bucket in _buckets(write)]
+        return [*reported, *run_tasks(self.spark, buckets, write)]
+
+    def _searches(self, places: Sequence[Place]) -> list[tuple[Place, ...]]:
         """The files to search, dealt to tasks; all files of a table without a key go to one."""
-        found = self.lake.places(searched)
-        bags = {oid for oid in searched if not self.batch.mirrors[oid].key}
-        keyed = deal([(place, place.rows) for place in found if place.oid not in bags], _cores(self.spark))
-        return [*keyed, *(tuple(place for place in found if place.oid == oid) for oid in bags)]
+        bags: defaultdict[int | None, list[Place]] = defaultdict(list)
+        keyed = []
+        for place in places:
+            if place.oid is not None and self.batch.mirrors[place.oid].key:
+                keyed.append((place, place.rows))
+            else:
+                bags[place.oid].append(place)
+        return [*deal(keyed, _cores(self.spark)), *map(tuple, bags.values())]
 
 
-def _sought(folded: Iterable[Any]) -> dict[int, Sought]:
+def _buckets(write: WriteBucket) -> list[int]:
+    """Those in which there is something to write."""
+    return sorted({each.bucket for each in write.kept})
+
+
+def _if_any(resolve: Resolve) -> list[Resolve]:
+    return [resolve] if resolve.places else []
+
+
+def _or_resolve(work: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
+    """The work of a job's tasks, one of which may be for the quarantine."""
+
+    def run(unit: Any) -> Iterator[Any]:
+        if isinstance(unit, Resolve):
+            yield from (Written(SETTLED, report) for report in unit())
+        else:
+            yield from work(unit)
+
+    return run
+
+
+def _sought(folded: Iterable[Folded]) -> dict[int, Sought]:
     """For each table with touched keys, what is known about them over all its buckets."""
     found: dict[int, Sought] = {}
-    for row in folded:
-        if row.touched:
-            here = None if row.low is None else (row.low, row.high)
-            partitions = row.partitions and pickle.loads(row.partitions)
-            known = found.get(row.oid, Sought(here, partitions))
-            bounds = here and known.bounds and (min(here[0], known.bounds[0]), max(here[1], known.bounds[1]))
-            found[row.oid] = Sought(bounds, known.partitions and known.partitions | partitions)
+    for each in folded:
+        if each.touched:
+            here = Sought(each.bounds, each.partitions)
+            known = found.get(each.kept.oid, here)
+            bounds = _hull(known.bounds, here.bounds)
+            found[each.kept.oid] = Sought(bounds, known.partitions and known.partitions | here.partitions)
     return found
 
 
-def _failed(rows: Iterable[Row]) -> dict[int, Failure]:
-    """The first failure of each table; if any of them needs a new copy, the table does."""
-    found: dict[int, Failure] = {}
-    for row in rows:
-        if row.error is not None:
-            first = found.get(row.oid, Failure(row.error))
-            found[row.oid] = replace(first, needs_recopy=first.needs_recopy or bool(row.needs_recopy))
-    return found
+def _hull(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    return one and other and (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def _outcome(written: DataFrame) -> Merged:
-    rows = collected(written)
+def _outcome(written: Sequence[Written | Failed]) -> Merged:
     reports: dict[Destination, list[bytes]] = {}
-    for row in rows:
-        if row.error is None:
-            reports.setdefault(Destination(row.oid, row.part), []).append(bytes(row.report))
-    return Merged(reports, failed=_failed(rows))
+    for each in written:
+        if isinstance(each, Written):
+            reports.setdefault(each.to, []).append(each.report)
+    return Merged(reports, failed=failures(written))

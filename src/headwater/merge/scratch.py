@@ -1,7 +1,7 @@
 """Where the fold leaves its result for the next job's tasks: Arrow files beside the log, gone after the batch.
 
 Not Spark's cache: the tasks that search the lake need a table's keys as a set, and a row that is only going to be
-written has no reason to travel through the JVM a second time.
+written has no reason to travel through the JVM.
 """
 
 from __future__ import annotations
@@ -62,6 +62,15 @@ class Scratch:
             self._write(f"{name}.keys", [pa.record_batch([touched], schema=_KEYS) for _, touched in nets])
         return name
 
+    def keep_parts(self, parts: list[pa.RecordBatch]) -> str:
+        """Write record batches, each of which is read by itself; return the name of their file."""
+        name = uuid.uuid4().hex
+        self._write(f"{name}.parts", parts)
+        return name
+
+    def part(self, name: str, number: int) -> pa.RecordBatch:
+        return _open(f"{self.path}/{name}.parts").get_batch(number)
+
     def keep_rows(self, rows: pa.Table) -> str:
         """Write rows of the lake that others need to look into; return their name."""
         name = uuid.uuid4().hex
@@ -92,6 +101,10 @@ class Scratch:
 
 @lru_cache(maxsize=4)  # a file has a batch for each table, and they are asked for one after the other
 def _opened(uri: str) -> pa.RecordBatchFileReader:
+    return _open(uri)
+
+
+def _open(uri: str) -> pa.RecordBatchFileReader:
     files, path = filesystem(uri), inside(uri)
     return pa.ipc.open_file(
         pa.memory_map(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path)

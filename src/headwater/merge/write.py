@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from headwater import failpoints
-from headwater.errors import CannotFollow, TableError
 from headwater.lake.quarantine import Origin, quarantined
-from headwater.lake.target import Destination, Target, misfits_of, rows_of
+from headwater.lake.target import Destination, Place, Target, misfits_of, rows_of
 from headwater.merge.batch import Batch
-from headwater.merge.locate import LOCATED
+from headwater.merge.exchange import Piece, incoming
+from headwater.merge.locate import LOCATED, Locate, Older
 from headwater.merge.mirror import Mirror
+from headwater.merge.outcome import Failed, Failure, Written
 from headwater.merge.reader import Read, Typed
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
 
-__all__ = ["WRITTEN", "Append", "WriteBucket"]
+__all__ = ["Append", "LocateAndWrite", "WriteBucket"]
 
 APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
-
-WRITTEN = pa.schema(
-    [
-        ("oid", pa.int64()),  # with `part`, the destination
-        ("part", pa.string()),
-        ("report", pa.binary()),
-        ("error", pa.string()),
-        ("needs_recopy", pa.bool_()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +36,21 @@ class WriteBucket:
     target: Target[Any]
     room: Scratch
     kept: tuple[Kept, ...]
+    older: Mapping[int, Sequence[str]]  # by table, the rows of the lake that others take values from
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        located = pa.Table.from_batches(batches, LOCATED)
-        for row in located.filter(pc.is_valid(located["report"])).select(["oid", "part", "report"]).to_pylist():
-            yield _written(Destination(row["oid"], row["part"]), [row["report"]])
-        failed = located.filter(pc.is_valid(located["error"])).select(["oid", "error"])
-        yield pa.RecordBatch.from_pylist(failed.to_pylist(), schema=WRITTEN)
-        context = TaskContext.get()
-        assert context is not None
-        bucket = context.partitionId()  # repartitionById: the partition is the bucket
-        older: defaultdict[int, list[str]] = defaultdict(list)
-        for row in located.filter(pc.is_valid(located["rows"])).select(["oid", "rows"]).to_pylist():
-            older[row["oid"]].append(row["rows"])
-        found = located.filter(pc.is_valid(located["key"])).sort_by("oid")
+    def __call__(self, unit: tuple[int, tuple[Piece, ...]]) -> Iterator[Written | Failed]:
+        bucket, pieces = unit
+        yield from self.written(bucket, incoming(self.room, pieces, LOCATED))
+
+    def written(self, bucket: int, located: pa.Table) -> Iterator[Written | Failed]:
+        found = located.sort_by("oid")
         oids = found["oid"].to_numpy()
         for kept in self.kept:
-            if kept.bucket == bucket and not pc.any(pc.equal(failed["oid"], kept.oid)).as_py():
+            if kept.bucket == bucket:
                 first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
-                yield from self._written(kept, found.slice(first, end - first), older[kept.oid])
+                yield from self._written(kept, found.slice(first, end - first), self.older.get(kept.oid, ()))
 
-    def _written(self, kept: Kept, located: pa.Table, older: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _written(self, kept: Kept, located: pa.Table, older: Sequence[str]) -> Iterator[Written | Failed]:
         upserts = pa.table(self.room.upserts(kept))
         places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
         upserts = upserts.append_column("row_id", located["row_id"].take(places))
@@ -78,10 +62,10 @@ class WriteBucket:
             replacing = self._rows(kept.oid, upserts.filter(known), lake, bad, ids=True)
             failpoints.hit("deliver.decoded", self.batch.mirrors[kept.oid].name)
             to = rows_of(kept.oid)
-            yield _written(to, self.target.write(to, (*fresh, *replacing)))
+            yield from _written(to, self.target.write(to, (*fresh, *replacing)))
             yield from _quarantine(self.target, kept.oid, bad)
         except Exception as error:
-            yield _failed(kept.oid, table_error(error))
+            yield Failed(kept.oid, Failure.of(table_error(error)))
 
     def _rows(
         self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table], *, ids: bool
@@ -100,13 +84,41 @@ class WriteBucket:
 
 
 @dataclass(frozen=True, slots=True)
+class LocateAndWrite:
+    """Both in one task, for a bucket that has its tables to itself, and few rows to search."""
+
+    locate: Locate
+    write: WriteBucket
+
+    def __call__(self, unit: tuple[int, tuple[Place, ...]]) -> Iterator[Written | Failed]:
+        bucket, places = unit
+        located: list[pa.RecordBatch] = []
+        older: defaultdict[int, list[str]] = defaultdict(list)
+        failed: set[int] = set()
+        for found in self.locate.found(places):
+            match found:
+                case pa.RecordBatch():
+                    located.append(found)
+                case Older(oid, name):
+                    older[oid].append(name)
+                case Failed(oid):
+                    failed.add(oid)
+                    yield found
+                case _:
+                    yield found
+        kept = tuple(each for each in self.write.kept if each.oid not in failed)
+        write = replace(self.write, kept=kept, older=older)
+        yield from write.written(bucket, pa.Table.from_batches(located, LOCATED))
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """A unit of nothing but inserts, or of tables that keep their history → data files, in one go."""
 
     batch: Batch
     target: Target[Any]
 
-    def __call__(self, unit: Any) -> Iterator[pa.RecordBatch]:
+    def __call__(self, unit: Any) -> Iterator[Written | Failed]:
         held: defaultdict[int, list[tuple[pa.Table, pa.Array | None]]] = defaultdict(list)
         bad: defaultdict[int, list[pa.Table]] = defaultdict(list)
         size = 0
@@ -124,7 +136,7 @@ class Append:
             except Exception as error:
                 failed.add(mirror.oid)
                 held.pop(mirror.oid, None)
-                yield _failed(mirror.oid, table_error(error))
+                yield Failed(mirror.oid, Failure.of(table_error(error)))
                 continue
             held[mirror.oid].append((typed.rows, None))
             size += typed.rows.nbytes
@@ -147,13 +159,13 @@ class Append:
 
     def _flush(
         self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]], bad: Mapping[int, list[pa.Table]]
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Written | Failed]:
         for oid, rows in held.items():
             try:
-                yield _written(rows_of(oid), self.target.write(rows_of(oid), rows))
+                yield from _written(rows_of(oid), self.target.write(rows_of(oid), rows))
                 yield from _quarantine(self.target, oid, bad.get(oid, []))
             except Exception as error:
-                yield _failed(oid, table_error(error))
+                yield Failed(oid, Failure.of(table_error(error)))
 
 
 def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys: pa.Array | None) -> pa.Table:
@@ -161,17 +173,11 @@ def _bad_rows(source: str, mirror: Mirror, typed: Typed, lsns: np.ndarray, keys:
     return quarantined(origin, typed.rows, mirror.key, typed.bad, lambda row: mirror.start.at(int(lsns[row])), keys)
 
 
-def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _quarantine(target: Target[Any], oid: int, bad: Sequence[pa.Table]) -> Iterator[Written]:
     """Values that the lake's types cannot hold."""
     if bad:
-        yield _written(misfits_of(oid), target.write(misfits_of(oid), [(each, None) for each in bad]))
+        yield from _written(misfits_of(oid), target.write(misfits_of(oid), [(each, None) for each in bad]))
 
 
-def _written(to: Destination, reports: Sequence[bytes]) -> pa.RecordBatch:
-    rows = [{"oid": to.oid, "part": to.part, "report": report} for report in reports]
-    return pa.RecordBatch.from_pylist(rows, schema=WRITTEN)
-
-
-def _failed(oid: int, error: TableError) -> pa.RecordBatch:
-    row = {"oid": oid, "error": str(error), "needs_recopy": isinstance(error, CannotFollow)}
-    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)
+def _written(to: Destination, reports: Sequence[bytes]) -> Iterator[Written]:
+    return (Written(to, report) for report in reports)

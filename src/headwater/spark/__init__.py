@@ -2,6 +2,17 @@
 
 from headwater.spark.isolate import Survived, surviving
 from headwater.spark.session import session, warm_up
-from headwater.spark.tasks import JobDied, collected, deal, on_partitions, on_tasks
+from headwater.spark.tasks import JobDied, collected, deal, on_partitions, on_tasks, run_tasks
 
-__all__ = ["JobDied", "Survived", "collected", "deal", "on_partitions", "on_tasks", "session", "surviving", "warm_up"]
+__all__ = [
+    "JobDied",
+    "Survived",
+    "collected",
+    "deal",
+    "on_partitions",
+    "on_tasks",
+    "run_tasks",
+    "session",
+    "surviving",
+    "warm_up",
+]

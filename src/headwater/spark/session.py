@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.tasks import on_partitions
+from headwater.spark.tasks import on_partitions, run_tasks
 
 __all__ = ["session", "warm_up"]
 
@@ -120,14 +120,17 @@ def _jvm_output_logged() -> Iterator[None]:
 
 
 def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
-    """Run a plan like a delivery's once: the first job of a session costs seconds, and no user should wait for them."""
+    """Run a job of each kind once: the first ones of a session cost seconds, and no user should wait for them."""
 
     def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for name in modules:  # so that each worker has paid for its imports
-            importlib.import_module(name)
         yield from batches
 
+    def imported(_: int) -> Iterator[str]:
+        for name in modules:  # so that each worker has paid for its imports
+            yield importlib.import_module(name).__name__
+
     cores = spark.sparkContext.defaultParallelism
+    run_tasks(spark, range(cores * 2), imported)
     rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("bucket"))
     read = on_partitions(rows, nothing, _BUCKET).repartitionById(cores, F.col("bucket"))
     on_partitions(read, nothing, _BUCKET).collect()

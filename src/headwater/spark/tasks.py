@@ -6,6 +6,7 @@ import heapq
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,15 +18,32 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headwater.spark.faults import needed_by_all, raised, shared_error
 from headwater.spark.worker import freeze_imports
 
-__all__ = ["JobDied", "collected", "deal", "on_partitions", "on_tasks"]
+__all__ = ["JobDied", "collected", "deal", "on_partitions", "on_tasks", "run_tasks"]
 
 Item = TypeVar("Item")
+Report = TypeVar("Report")
 Batches = Iterator[pa.RecordBatch]
 _CAUSE = re.compile(r"Lost task [^)]*\) \([^)]*\): (?:[\w.$]+: )?(.*)")
 
 
 class JobDied(Exception):
     """A Spark job ended without saying which of its tables was to blame: a worker was killed, as a rule."""
+
+
+def run_tasks(spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Iterable[Report]]) -> list[Report]:
+    """Run a job of one task per unit; return what `work(unit)` yields in each, which is picklable and small.
+
+    Without a DataFrame Spark has nothing to plan: a small job takes half the time. Errors are as in `collected`.
+    """
+    packed = [pickle.dumps(unit) for unit in units]
+
+    def run(mine: Iterable[bytes]) -> Iterator[Report]:
+        for unit in mine:
+            yield from work(pickle.loads(unit))
+        freeze_imports()
+
+    with _translated():
+        return spark.sparkContext.parallelize(packed, max(len(packed), 1)).mapPartitions(run).collect()
 
 
 def on_tasks(spark: SparkSession, units: Sequence[Any], work: Callable[[Any], Batches], schema: pa.Schema) -> DataFrame:
@@ -55,8 +73,14 @@ def collected(job: DataFrame) -> list[Row]:
 
     A file or a server that all tables need and that does not answer raises its own error; anything else is JobDied.
     """
-    try:
+    with _translated():
         return job.collect()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
     except (Py4JJavaError, PySparkException) as error:
         if isinstance(error, PythonException) and needed_by_all(str(error)):
             raise shared_error(str(error)) from error
