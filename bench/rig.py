@@ -79,17 +79,26 @@ ICEBERG = '{iceberg: {type: sql, uri: "sqlite:///lake.sqlite", warehouse: ./lake
 class Pipeline:
     """A group of tables on its way into a lake of its own."""
 
-    def __init__(self, rig: Rig, database: Database, group: str, tables: Sequence[str], lake: str = DUCKLAKE) -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        database: Database,
+        group: str,
+        tables: Sequence[str],
+        lake: str = DUCKLAKE,
+        flush: str = "{}",
+    ) -> None:
         self._rig = rig
         self.group = group
         self.tables = tables
         folder = rig.folder / group
         folder.mkdir()
         self.file = folder / "headwater.yaml"
+        named = ", ".join(f"public.{table}" for table in tables)
         self.file.write_text(
             f"source: {database.url}\nlog: ./log\n"
             f"lakes: {{main: {lake}}}\n"
-            f"groups: {{{group}: {{lake: main, tables: [{', '.join(f'public.{table}' for table in tables)}]}}}}\n"
+            f"groups: {{{group}: {{lake: main, flush: {flush}, tables: [{named}]}}}}\n"
             f'spark: {{master: "{MASTER}"}}\n'
         )
         self._config = Config.load(self.file, {})

@@ -20,6 +20,7 @@ class Scale:
     transaction: int  # rows of the smaller of two transactions; the other has a hundred times as many
     upserted: int  # rows of the table that PyIceberg's upsert updates too, by rewriting it: its time grows with them
     commits: int  # to one table, one after the other
+    freshness: float  # seconds that a steady writer goes on
     destinations: int  # of the larger of two routes; the other has a tenth of them
     seed: int = 100_000
 
@@ -34,6 +35,7 @@ FULL = Scale(
     transaction=50_000,
     upserted=10_000_000,
     commits=500,
+    freshness=600.0,
     destinations=1_000,
 )
 QUICK = Scale(
@@ -46,6 +48,7 @@ QUICK = Scale(
     transaction=100,
     upserted=500,
     commits=10,
+    freshness=6.0,
     destinations=40,
     seed=2_000,
 )

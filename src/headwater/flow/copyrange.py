@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Row
 
 from headwater import failpoints
 from headwater import merge as merging
@@ -19,15 +18,14 @@ from headwater.copy.snapshot import Exported
 from headwater.lake import history
 from headwater.lake.quarantine import Origin, quarantined
 from headwater.lake.target import Destination, Reports, Target, misfits_of, rows_of
+from headwater.merge.outcome import Failed, Failure, Written, failures
 from headwater.spark.faults import table_error
 from headwater.state import State
 from headwater.values.decode import Bad
 from headwater.values.keys import row_keys
 from headwater.values.types import LakeType
 
-__all__ = ["COPIED", "CopyOutcome", "CopyRange", "RangeOfTable", "gathered"]
-
-COPIED = pa.schema([("oid", pa.int64()), ("part", pa.string()), ("report", pa.binary()), ("error", pa.string())])
+__all__ = ["CopyOutcome", "CopyRange", "RangeOfTable", "gathered"]
 
 
 class RangeOfTable(NamedTuple):
@@ -47,14 +45,12 @@ class CopyOutcome(NamedTuple):
     failed: Mapping[int, str]
 
 
-def gathered(rows: Iterable[Row]) -> CopyOutcome:
+def gathered(said: Sequence[Written | Failed]) -> CopyOutcome:
     reports: defaultdict[Destination, list[bytes]] = defaultdict(list)
-    failed: dict[int, str] = {}
-    for each in rows:
-        if each.error is None:
-            reports[Destination(each.oid, each.part)].append(bytes(each.report))
-        else:
-            failed.setdefault(each.oid, each.error)
+    for each in said:
+        if isinstance(each, Written):
+            reports[each.to].append(each.report)
+    failed = {oid: failure.error for oid, failure in failures(said).items()}
     return CopyOutcome(dict(reports), failed)
 
 
@@ -66,9 +62,8 @@ class CopyRange:
     group: str
     target: Target[Any]
 
-    def __call__(self, piece: RangeOfTable) -> Iterator[pa.RecordBatch]:
+    def __call__(self, piece: RangeOfTable) -> Iterator[Written | Failed]:
         oid, count = piece.relation.oid, 0
-        found: list[dict[str, object]] = []
         bad: list[pa.Table] = []
 
         def rows() -> Iterator[tuple[pa.Table, None]]:
@@ -85,17 +80,16 @@ class CopyRange:
                 yield _as_history(table, self.exported.lsn) if piece.history else table, None
 
         try:
-            found += self._written(rows_of(oid), rows())
+            yield from self._written(rows_of(oid), rows())
             if bad:
-                found += self._written(misfits_of(oid), [(table, None) for table in bad])
+                yield from self._written(misfits_of(oid), [(table, None) for table in bad])
         except Exception as exc:  # beside what was written before it, to be deleted
-            found.append({"oid": oid, "error": str(table_error(exc))})
+            yield Failed(oid, Failure(str(table_error(exc))))
         with closing(State.connect(self.state_url)) as state:
             state.add_progress(self.group, oid, count)
-        yield pa.RecordBatch.from_pylist(found, schema=COPIED)
 
-    def _written(self, to: Destination, rows: Iterable[tuple[pa.Table, None]]) -> list[dict[str, object]]:
-        return [{"oid": to.oid, "part": to.part, "report": each} for each in self.target.write(to, rows)]
+    def _written(self, to: Destination, rows: Iterable[tuple[pa.Table, None]]) -> list[Written]:
+        return [Written(to, report) for report in self.target.write(to, rows)]
 
     def _quarantined(self, piece: RangeOfTable, rows: pa.Table, misfits: dict[int, tuple[Bad, ...]]) -> pa.Table:
         relation = piece.relation
