@@ -33,6 +33,7 @@ from headwater.ducklake.url import parse_lake_url
 from headwater.errors import CommitConflict
 from headwater.files import S3, is_local
 from headwater.lake import quarantine, reading
+from headwater.lake.maintenance import MaintenancePolicy
 from headwater.lake.sqltext import identifier
 from headwater.log import Log
 from headwater.postgres.connect import connect as connect_source
@@ -78,7 +79,7 @@ class Mirror:
         self.url, self.spark, self.folder = url, spark, folder
         self.catalog, self.data = catalog, data
         self.source = psycopg.connect(url, autocommit=True)
-        self.inline = "off"  # what the config says about small deliveries
+        self.inline = "on"  # what the config says about small deliveries
         self.triggers = True  # event triggers report schema changes; False: as for a role that may not install them
         self._stop = threading.Event()
         self._capture: threading.Thread | None = None
@@ -264,6 +265,21 @@ class Mirror:
             f" UNION SELECT path FROM {meta}files_scheduled_for_deletion"
         )
         return {str(self.folder / "lake" / path) for (path,) in found}
+
+    def flush(self) -> int:
+        """Move rows from the lake's catalog into files, as maintenance does; how many."""
+        maintenance = self.m.sink.maintenance()
+        assert maintenance is not None
+        policy = MaintenancePolicy(merge=False)
+        done = [flow.maintain(lambda: self.spark, maintenance, each, policy) for each in maintenance.tables()]
+        return sum(each.flushed_rows for each in done)
+
+    def inlined(self) -> int:
+        """How many rows of the lake's newest snapshot are in its catalog."""
+        with closing(open_ducklake(self.config)) as lake:
+            ids = [each.id for each in lake.tables().values()]
+            found = lake.inlined_counts(ids, lake.snapshot()).values()
+        return sum(each.live for counts in found for each in counts)
 
     def rows_of(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the source."""

@@ -41,6 +41,7 @@ FAILPOINTS = {
     "route.polled": "all destinations have their shares, the state does not know it yet",
     "maintain.read": "a Spark task has read the rows of files to be merged",
     "maintain.written": "merged files are written, not committed",
+    "maintain.before-commit": "the catalog of a DuckLake has merged files in place of the old ones, not committed",
     "maintain.merged": "merged files are in the lake, in place of the old ones",
     "maintain.expired": "old snapshots are gone, the files that only they needed are still there",
 }

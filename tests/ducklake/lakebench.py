@@ -140,7 +140,7 @@ class Bench:
         base, table = self.lake.snapshot(), self.table(name)
         ended = tuple(end_file(TableFolder(self.files, table.path), live) for live in self.lake.files([table.id], base))
         written = self._written(table.path, table.columns, list(insert))
-        there = self.lake.inlined_counts([table.id]).get(table.id, [])
+        there = self.lake.inlined_counts([table.id], base).get(table.id, [])
         ends = tuple(InlinedEnds(each.name, each.live) for each in there if each.live)
         change = TableChange(table.id, written, ended, truncate=True, inlined_ends=ends)
         return PlannedCommit(base, "pg", changes=(change,))
@@ -170,11 +170,11 @@ class Bench:
     ) -> tuple[tuple[InlinedEnds, ...], dict[int, int]]:
         ends: list[InlinedEnds] = []
         row_ids: dict[int, int] = {}
-        for each in self.lake.inlined_counts([table.id]).get(table.id, []):
+        counts = self.lake.inlined_counts([table.id], base).get(table.id, [])
+        for each, there in zip(counts, self.lake.inlined_tables(counts), strict=True):
             with self.lake.reading() as tx:
-                there = self.lake.inlined_table(table.id, each)
-                found = read_inlined(tx, there, table.columns[:1], LIVE, base.id, base.id).to_pylist()
-            here = {row[table.columns[0].name]: row["row_id"] for row in found}
+                found = read_inlined(tx, there, table.columns[:1], LIVE, base.id, base.id)
+            here = dict(zip(found.columns[0].to_pylist(), found.ids.to_pylist(), strict=True))
             hits = {key: row_id for key, row_id in here.items() if key in keys}
             row_ids |= hits
             if hits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,10 +18,12 @@ from lakebench import Bench, T
 
 from headwater.change import TableName
 from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.flushing import due_to_flush
 from headwater.ducklake.inlinedvalues import can_be_inlined, encoded
 from headwater.ducklake.model import Field, InlinedRows, PlannedCommit, TableChange, numbered
 from headwater.ducklake.writing import TableFolder, plain_type, write_data_file
 from headwater.errors import CommitConflict
+from headwater.lake.maintenance import FlushLimits
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 U = TableName("public", "u")
@@ -191,15 +194,29 @@ def test_a_truncate_ends_rows_in_the_catalog_and_not_those_that_come_with_it(ben
     assert bench.rows() == [(3, "c")]
 
 
+@pytest.mark.parametrize("meanwhile", ["delete", "update"])
 @pytest.mark.parametrize("planned", ["update", "truncate"])
-def test_a_commit_whose_rows_another_client_has_changed_is_planned_again(bench: Bench, planned: str) -> None:
+def test_a_commit_whose_rows_another_client_has_changed_is_planned_again(
+    bench: Bench, planned: str, meanwhile: str
+) -> None:
     bench.create([(1, "a")])
     bench.apply(insert=[(2, "b"), (3, "c")], inlined=True)
     stale = bench.plan(update={2: "ours"}, inlined=True) if planned == "update" else bench.truncation()
-    bench.sql("DELETE FROM {l}.public.t WHERE id = 2")
+    if meanwhile == "delete":
+        bench.sql("DELETE FROM {l}.public.t WHERE id = 2")
+    else:
+        bench.apply(update={2: "theirs"}, inlined=True)  # the new version is in the same table of the catalog
     with pytest.raises(CommitConflict, match="another client"):
         bench.commit(stale)
-    assert bench.rows() == [(1, "a"), (3, "c")]
+    assert bench.rows() == [(1, "a"), *([(2, "theirs")] if meanwhile == "update" else []), (3, "c")]
+
+
+def test_a_table_that_another_client_has_sorted_meanwhile_gets_no_rows_in_the_catalog(bench: Bench) -> None:
+    bench.create([(1, "a")])
+    planned = bench.plan(insert=[(2, "b")], inlined=True)
+    bench.sql("ALTER TABLE {l}.public.t SET SORTED BY (id)")
+    with pytest.raises(CommitConflict, match="another client altered"):
+        bench.commit(planned)
 
 
 def test_rows_of_others_elsewhere_are_no_conflict(bench: Bench) -> None:
@@ -224,6 +241,41 @@ def test_rows_stay_readable_through_every_change_of_the_columns(bench: Bench) ->
     bench.alter([each for each in bench.table().columns if each.name != "n"])
     bench.apply(update={3: "C"}, inlined=True)
     assert bench.rows() == [(1, "a"), (2, "B"), (3, "C"), (4, "d")]
+
+
+def test_a_column_may_get_the_name_of_one_that_ducklake_has_for_rows_in_the_catalog(bench: Bench) -> None:
+    bench.create([(1, "a")])
+    bench.apply(insert=[(2, "b"), (3, "c")], inlined=True)
+    bench.alter((*bench.table().columns, Field(3, "row_id", "int64", initial_default="7")))
+    bench.apply(insert=[(4, "d", 8)], update={2: ("B", 9)})
+    assert bench.rows() == [(1, "a", 7), (2, "B", 9), (3, "c", 7), (4, "d", 8)]
+
+
+NEVER = FlushLimits(rows=1_000, age=dt.timedelta(days=1), bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("limits", "due"),
+    [
+        (NEVER, False),
+        (replace(NEVER, rows=3), True),
+        (replace(NEVER, rows=4), False),
+        (replace(NEVER, age=dt.timedelta(0)), True),
+        (replace(NEVER, bytes=6_000), True),
+        (replace(NEVER, bytes=9_000), False),
+    ],
+)
+def test_rows_move_into_a_file_when_they_are_many_or_old_or_large(
+    bench: Bench, limits: FlushLimits, *, due: bool
+) -> None:
+    bench.create([(1, "a")])
+    with bench.lake.reading() as tx:
+        assert due_to_flush(tx, bench.lake.url, bench.table(), FlushLimits(), 0) == []
+    bench.apply(insert=[(2, "b" * 6_000), (3, "c")], inlined=True)
+    bench.apply(update={3: "d"}, inlined=True)  # the version that has ended counts, too
+    with bench.lake.reading() as tx:
+        found = due_to_flush(tx, bench.lake.url, bench.table(), limits, 0)
+    assert [each.state.rows for each in found] == ([3] if due else [])
 
 
 def test_a_moment_is_spelled_as_duckdb_spells_it(duck: duckdb.DuckDBPyConnection) -> None:

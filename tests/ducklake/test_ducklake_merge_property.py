@@ -41,7 +41,7 @@ def merge(bench: Bench, chance: random.Random, chosen: float = 0.8) -> int:
     with lake.reading() as tx:
         oldest = oldest_snapshot(tx)
         found = mergeable_files(tx, lake.data_path, table, table.columns[:1], oldest)
-        flushed = due_to_flush(tx, lake.url, lake.data_path, table, FlushLimits(), oldest)
+        flushed = due_to_flush(tx, lake.url, table, FlushLimits(), oldest)
     groups = defaultdict(list)
     for each in found:
         if chance.random() < chosen:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import boto3
 import duckdb
 import pytest
 from click.testing import CliRunner
@@ -149,6 +150,29 @@ def test_a_lake_and_a_log_in_s3(bucket: str, database: str, spark: SparkSession,
         assert names(f"{mirror.log}/scratch") == []  # nothing is left behind after a batch
         assert not (tmp_path / "log").exists()
         assert not (tmp_path / "lake").exists()
+        assert_small_deliveries_put_nothing(mirror)
+
+
+def assert_small_deliveries_put_nothing(mirror: Mirror) -> None:
+    """Not even for a moment: the bucket keeps every version of every object."""
+    client = boto3.client("s3", region_name="us-east-1")
+    client.put_bucket_versioning(Bucket="lakes", VersioningConfiguration={"Status": "Enabled"})
+
+    def put() -> list[str]:
+        found = client.list_object_versions(Bucket="lakes", Prefix=mirror.data.removeprefix("s3://lakes/"))
+        return [each["VersionId"] for kind in ("Versions", "DeleteMarkers") for each in found.get(kind, ())]
+
+    before = put()
+    assert before
+    mirror.capture()
+    mirror.execute("INSERT INTO orders SELECT i, 'small', 1 FROM generate_series(9000, 9099) i")
+    mirror.sync()
+    mirror.execute(
+        "UPDATE orders SET item = 'moved on' WHERE id % 100 = 1 OR id > 9050", "DELETE FROM orders WHERE id = 1"
+    )
+    mirror.sync()
+    same(mirror)
+    assert put() == before
 
 
 class IcebergElsewhere(Elsewhere, IcebergMirror):

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,9 +33,13 @@ def interrupted(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
         yield replace(mirror.m, sink=sink)
 
 
+IN_FILES = pytest.mark.parametrize("orders", ["off"], indirect=True)
+
+
 @pytest.fixture
-def orders(mirror: Mirror) -> Mirror:
-    """Two tables in STREAMING; `orders` has two files."""
+def orders(request: pytest.FixtureRequest, mirror: Mirror) -> Mirror:
+    """Two tables in STREAMING; `orders` has a file, and rows in the catalog; with IN_FILES, two files."""
+    mirror.inline = getattr(request, "param", "on")
     mirror.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, item text)",
         "CREATE TABLE other (id int PRIMARY KEY, item text)",
@@ -48,7 +53,7 @@ def orders(mirror: Mirror) -> Mirror:
 
 
 def change(mirror: Mirror, turn: int = 0) -> None:
-    """Something to deliver that touches both files of `orders`, other rows every time."""
+    """Something to deliver that touches both copied and streamed rows of `orders`, other rows every time."""
     mirror.execute(
         f"UPDATE orders SET item = 'changed' WHERE id IN ({1 + turn}, {51 + turn})",
         f"DELETE FROM orders WHERE id IN ({11 + turn}, {56 + turn})",
@@ -85,6 +90,7 @@ MEANWHILE = {
 }
 
 
+@IN_FILES
 @pytest.mark.ducklake_only
 def test_what_moves_the_rows_we_found_is_a_conflict_and_the_next_try_is_right(orders: Mirror) -> None:
     for turn, (what, statement) in enumerate(MEANWHILE.items()):
@@ -97,6 +103,37 @@ def test_what_moves_the_rows_we_found_is_a_conflict_and_the_next_try_is_right(or
         orders.assert_equal("orders", "other")
 
 
+FROM_THE_CATALOG = (  # what happens to rows that the same turn changes
+    "UPDATE lake.public.orders SET item = 'user' WHERE id = 51",
+    "DELETE FROM lake.public.orders WHERE id = 57",
+    "CALL ducklake_flush_inlined_data('lake')",
+)
+
+
+@pytest.mark.ducklake_only
+def test_rows_that_leave_the_catalog_meanwhile_are_a_conflict_and_the_next_try_is_right(orders: Mirror) -> None:
+    meanwhile: list[Act] = [*(partial(orders.ask, each) for each in FROM_THE_CATALOG), orders.flush]
+    for turn, act in enumerate(meanwhile):
+        orders.execute(f"UPDATE orders SET item = 'again' WHERE id = {99 + turn}")  # the new one of the turn before
+        change(orders, turn)
+        with interrupted(orders, act) as m, pytest.raises(CommitConflict):
+            flow.deliver(m)
+        orders.sync()
+        orders.assert_equal("orders", "other")
+
+
+@pytest.mark.ducklake_only
+def test_rows_that_leave_the_catalog_before_they_are_read_are_a_conflict_too(orders: Mirror) -> None:
+    change(orders)
+    sink: Any = Interrupted(orders.m.sink, searched=lambda _: orders.flush())
+    with pytest.raises(CommitConflict, match="moved to a file meanwhile"):
+        flow.deliver(replace(orders.m, sink=sink))
+    assert {row.state for row in orders.m.state.tables("g")} == {"STREAMING"}
+    orders.sync()
+    orders.assert_equal("orders", "other")
+
+
+@IN_FILES
 @pytest.mark.ducklake_only
 def test_a_truncation_that_cannot_land_leaves_no_files(orders: Mirror) -> None:
     orders.execute("DELETE FROM orders WHERE id IN (1, 51)")
@@ -135,6 +172,7 @@ def deliver_in_vain(orders: Mirror, statement: str) -> None:
     assert orders.ask("SELECT * FROM lake.public.orders ORDER BY ALL") == content
 
 
+@pytest.mark.parametrize("orders", ["off", "on"], indirect=True, ids=["files", "catalog"])
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
@@ -155,7 +193,8 @@ def test_a_batch_that_another_process_has_delivered_meanwhile_changes_nothing(
 
     with interrupted(orders, act) as m, pytest.raises(error):
         flow.deliver(m)
-    assert orders.files() < seen[0]  # ours are discarded, theirs stay
+    assert orders.files() <= seen[0]  # ours are discarded, theirs stay
+    assert orders.files() < seen[0] or orders.inline == "on"
     orders.assert_equal("orders", "other")
     assert orders.sync() == []
     orders.assert_equal("orders", "other")
@@ -207,6 +246,7 @@ def test_what_users_do_to_our_table_is_drift_that_verify_tells_and_delivery_surv
     orders.assert_equal("orders", "other")
 
 
+@IN_FILES
 @pytest.mark.ducklake_only
 def test_rows_that_others_put_into_the_catalog_are_replaced_where_they_are(orders: Mirror) -> None:
     orders.ask("CALL lake.set_option('data_inlining_row_limit', 10, schema => 'public', table_name => 'orders')")
@@ -216,11 +256,13 @@ def test_rows_that_others_put_into_the_catalog_are_replaced_where_they_are(order
     standings = standings_of(orders.m)
     table = next(each.table for each in standings.values() if each.table.name == "orders")
     with closing(open_ducklake(orders.config)) as lake:
-        (theirs,) = lake.inlined_counts([table.id])[table.id]
+        (theirs,) = lake.inlined_counts([table.id], lake.snapshot())[table.id]
         assert (theirs.rows, theirs.live) == (2, 2)
         orders.execute("UPDATE orders SET item = 'ours' WHERE id IN (1, 2)")
         orders.sync()
-        assert lake.inlined_counts([table.id])[table.id][0].live == 1, "one was replaced, the other is left alone"
+        assert lake.inlined_counts([table.id], lake.snapshot())[table.id][0].live == 1, (
+            "one was replaced, the other is left alone"
+        )
     assert orders.ask("SELECT id, item FROM lake.public.orders WHERE id IN (1, 2, 200) ORDER BY id") == [
         (1, "ours"),
         (2, "ours"),

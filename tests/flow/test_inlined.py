@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import new_database
-from tests.mirror import Mirror, open_ducklake
-
-from headwater import flow
-from headwater.lake.maintenance import Chores, MaintenancePolicy
+from tests.mirror import Mirror
 
 SCHEMA = (
     "CREATE TABLE orders (id int PRIMARY KEY, item text, price numeric(10,2), at timestamptz, tags text[], doc jsonb)",
@@ -68,20 +65,6 @@ def files(mirror: Mirror) -> set[Path]:
     return set(mirror.folder.joinpath("lake").rglob("*.parquet"))
 
 
-def inlined(mirror: Mirror) -> int:
-    with closing(open_ducklake(mirror.config)) as lake:
-        ids = [each.id for each in lake.tables().values()]
-        return sum(each.live for found in lake.inlined_counts(ids).values() for each in found)
-
-
-def flushed(mirror: Mirror) -> Chores:
-    maintenance = mirror.m.sink.maintenance()
-    assert maintenance is not None
-    tables = maintenance.tables()
-    done = [flow.maintain(lambda: mirror.spark, maintenance, each, MaintenancePolicy()) for each in tables]
-    return sum(done, Chores())
-
-
 def assert_equal(mirror: Mirror) -> None:
     assert {each.table: each.verdict for each in mirror.verify() if each.verdict != "equal"} == {}
 
@@ -97,9 +80,9 @@ def test_every_change_of_a_small_delivery_arrives_without_a_file(small: Mirror) 
         assert_equal(small)
     # Nothing but what says which rows of a file had been deleted before the TRUNCATE that ended it.
     assert [path.name.rpartition("-")[2] for path in files(small) - before] == ["delete.parquet"]
-    assert inlined(small) > 10
-    assert flushed(small).flushed_rows > 10
-    assert inlined(small) == 0
+    assert small.inlined() > 10
+    assert small.flush() > 10
+    assert small.inlined() == 0
     assert len(files(small)) > len(before)
     assert_equal(small)
     small.transaction("UPDATE orders SET title = 'after' WHERE id IN (1, 300)", "DELETE FROM orders WHERE id = 102")
@@ -112,11 +95,11 @@ def test_what_is_large_goes_into_a_file_and_replaces_rows_in_the_catalog(small: 
     small.start()
     small.execute("INSERT INTO orders SELECT i, 'small' FROM generate_series(1, 50) i")
     small.sync()
-    assert (len(files(small)), inlined(small)) == (0, 50)
+    assert (len(files(small)), small.inlined()) == (0, 50)
     small.execute("INSERT INTO orders SELECT i, 'large' FROM generate_series(40, 3000) i ON CONFLICT (id)"
                   " DO UPDATE SET item = 'replaced'")  # fmt: skip
     small.sync()
-    assert inlined(small) == 39
+    assert small.inlined() == 39
     assert files(small)
     small.assert_equal("orders")
 
@@ -127,10 +110,10 @@ def test_a_table_with_as_many_rows_in_the_catalog_as_it_may_have_gets_files_unti
     for turn in range(3):
         small.execute(f"INSERT INTO orders SELECT i, 'x' FROM generate_series({turn * 400}, {turn * 400 + 399}) i")
         small.sync()
-    assert inlined(small) == 800
+    assert small.inlined() == 800
     assert len(files(small)) == 1
-    flushed(small)
+    small.flush()
     small.execute("INSERT INTO orders VALUES (5000, 'in the catalog again')")
     small.sync()
-    assert inlined(small) == 1
+    assert small.inlined() == 1
     small.assert_equal("orders")

@@ -191,6 +191,7 @@ def test_a_table_that_is_not_mirrored_is_a_usage_error(orders: IcebergMirror) ->
 
 @pytest.mark.ducklake_only
 def test_a_ducklake_is_maintained_on_spark_and_deliveries_go_on(mirror: Mirror) -> None:
+    mirror.inline = "off"  # a file for each delivery
     mirror.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, item text)",
         "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 100) i",

@@ -26,6 +26,7 @@ from headwater import flow
 def test_an_update_searches_only_files_that_may_hold_its_key(
     mirror: Mirror, kind: str, value: str, searched: int
 ) -> None:
+    mirror.inline = "off"
     mirror.execute(f"CREATE TABLE t (id {kind} PRIMARY KEY, n int)")
     mirror.start()
     for first in (0, 1000, 2000):  # a file each

@@ -38,7 +38,10 @@ PLAYED = list(zip(SEEDS, cycle(VERSIONS), cycle(TRIGGERS), strict=False))
 
 
 class Disturbed(Mirror):
-    """A mirror whose parts are stopped and started, and whose capture keeps little in memory."""
+    """A mirror whose parts are stopped and started, and whose capture keeps little in memory.
+
+    Its rows come to be in files and in the lake's catalog, and move from there into files.
+    """
 
     def __init__(self, url: str, spark: SparkSession, folder: Path) -> None:
         super().__init__(url, spark, folder)
@@ -71,7 +74,7 @@ class Disturbed(Mirror):
         """Something or nothing; what it was."""
         chance, rows = self.chance.random(), self.chance.choice((1, 5, 50))
         if chance < 0.25:
-            done = flow.deliver(replace(self.m, max_rows=rows))
+            done = flow.deliver(self._any_way(rows))
             return f"delivered up to {done.position}"
         if chance < 0.33:
             self.toggle_capture()
@@ -81,14 +84,20 @@ class Disturbed(Mirror):
             return "opened again"
         if chance < 0.42:
             return f"copied {flow.copy(self.m)}"
+        if chance < 0.48:
+            return f"moved {self.flush()} rows into files"
         return ""
+
+    def _any_way(self, rows: int) -> flow.Mirroring:
+        """To deliver so many rows: into files only, or up to so many of a table into the catalog."""
+        return replace(self.m, max_rows=rows, inline_rows=self.chance.choice((None, 20, 1_000)))
 
     def settle(self) -> bool:
         """By small deliveries."""
         if not self.captures:
             self.capture()
         self.looked()
-        m, self.m = self.m, replace(self.m, max_rows=self.chance.choice((10, 100, 100_000)))
+        m, self.m = self.m, self._any_way(self.chance.choice((10, 100, 100_000)))
         copied = super().settle()
         self.m = m
         return copied

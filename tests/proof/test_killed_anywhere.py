@@ -133,6 +133,9 @@ def killed_and_started_again(mirror: Mirror, failpoint: str) -> None:
     flow.copy(mirror.m)
     mirror.sync()
     assert_whole(mirror)
+    if mirror.kind == "ducklake":
+        assert mirror.inlined() > 100
+        assert mirror.flush() > 100
     mirror.execute("UPDATE orders SET item = 'after' WHERE id > 0", "DELETE FROM ledger WHERE id % 3 = 0")
     mirror.sync()
     assert_whole(mirror)

@@ -17,7 +17,21 @@ from headwater.lake.stream import WAL, Stream
 from headwater.lake.target import Destination, Place, Sought, misfits_of, rows_of
 from headwater.values.types import lake_type
 
-__all__ = ["OID", "OTHER", "Bench", "Row", "T", "U", "column", "kinds_of", "misfits", "relation", "typed", "written"]
+__all__ = [
+    "OID",
+    "OTHER",
+    "Bench",
+    "Row",
+    "T",
+    "U",
+    "column",
+    "kinds_of",
+    "misfits",
+    "relation",
+    "taken",
+    "typed",
+    "written",
+]
 
 OID, OTHER = 77, 88
 T, U = TableName("public", "t"), TableName("public", "u")

@@ -33,7 +33,21 @@ from headwater.testing.memory import MemoryLake, MemorySink
 from tests.conftest import new_database
 from tests.iceberg.restcatalog import rest_catalog
 from tests.mirror import Mirror
-from tests.sink.sinkbench import OID, OTHER, Bench, Row, T, U, column, kinds_of, misfits, relation, typed, written
+from tests.sink.sinkbench import (
+    OID,
+    OTHER,
+    Bench,
+    Row,
+    T,
+    U,
+    column,
+    kinds_of,
+    misfits,
+    relation,
+    taken,
+    typed,
+    written,
+)
 
 DUCKLAKES = ["ducklake-sqlite", "ducklake-postgres", "ducklake-sqlite-inlined", "ducklake-postgres-inlined"]
 KINDS = ["memory", *DUCKLAKES, "iceberg-sqlite", "iceberg-postgres", "iceberg-rest"]
@@ -228,6 +242,17 @@ def test_rows_that_another_delivery_has_moved_are_a_conflict_and_nothing_lands(b
     late.discard()
     assert bench.rows() == [(1, "first")]
     assert bench.standing().position == bench.at(200)
+
+
+@EVERY_KIND
+def test_rows_are_looked_for_in_the_snapshot_that_was_planned_on(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    bench.deliver(200, insert=[(2, "b"), (3, "c")])
+    plan = bench.sink.plan()
+    bench.deliver(300, delete=[2], update=[(3, "moved")])
+    delivery = plan.begin({OID: ("id",)})
+    places = delivery.places({OID: Sought()})
+    assert {key for place in places for key in taken(delivery.target, place, {1, 2, 3})[0]} == {1, 2, 3}
 
 
 def test_a_row_keeps_its_id_through_updates_in_a_lake_that_knows_rows_by_id(bench: Bench) -> None:

@@ -130,13 +130,13 @@ def kept(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> Iterator[Kept]:
         duck.execute("DETACH l")
 
 
-def kept_of(lake: Lake, duck: duckdb.DuckDBPyConnection) -> Kept:
+def kept_of(lake: Lake, duck: duckdb.DuckDBPyConnection, *, inlined: bool = False) -> Kept:
     def read(name: TableName) -> list[dict[str, Any]]:
         found = duck.execute(f'FROM l."{name.schema}"."{name.name}"')
         names = [each[0] for each in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
-    return Kept(lambda *to: DuckLakeSink(lake, *to), read, lake=lake, duck=duck)
+    return Kept(lambda *to: DuckLakeSink(lake, *to), read, lake=lake, duck=duck, inlined=inlined)
 
 
 def make_busy(kept: Kept) -> Kept:
@@ -467,16 +467,25 @@ with closing(open_lake(sys.argv[1], sys.argv[2])) as lake:
 
 
 @pytest.mark.parametrize(
-    "failpoint",
-    ["merged", *(pytest.param(each, marks=pytest.mark.long) for each in ("read", "written", "expired"))],
+    ("failpoint", "inlined"),
+    [
+        ("merged", False),
+        ("before-commit", True),
+        *(
+            pytest.param(each, False, marks=pytest.mark.long)
+            for each in ("read", "written", "before-commit", "expired")
+        ),
+        *(pytest.param(each, True, marks=pytest.mark.long) for each in ("read", "written", "merged", "expired")),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "catalog" if each else "files",
 )
 def test_maintenance_that_was_killed_leaves_a_right_table_and_nothing_that_stays(
-    failpoint: str, tmp_path: Path, duck: duckdb.DuckDBPyConnection
+    failpoint: str, tmp_path: Path, duck: duckdb.DuckDBPyConnection, *, inlined: bool
 ) -> None:
     url, data_path = f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake")
     with closing(open_lake(url, data_path)) as lake:
         attach(duck, lake.url, "l")
-        rows = make_busy(kept_of(lake, duck)).rows()
+        rows = make_busy(kept_of(lake, duck, inlined=inlined)).rows()
         duck.execute("DETACH l")
     environment = os.environ | {"HEADWATER_FAILPOINT": f"maintain.{failpoint}"}
     child = subprocess.run(

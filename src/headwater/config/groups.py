@@ -75,7 +75,7 @@ class Flush(Model):
     interval: Duration = Field(default=timedelta(seconds=2), json_schema_extra={"default": "2s"})
     rows: Count = 500_000
     inline: Annotated[Inline | None, BeforeValidator(on_or_off)] = Field(
-        default=None, json_schema_extra={"default": False}
+        default=Inline(), json_schema_extra={"default": True}
     )
 
 

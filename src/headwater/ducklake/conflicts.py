@@ -30,8 +30,8 @@ def check(tx: Transaction, commit: PlannedCommit, newest: Snapshot) -> None:
         _check_alive(tx, tables | set(commit.dropped))  # what others did to a table that is dropped does not matter
         _check_unaltered(tx, tables, commit.base.id)
         _check_files(tx, tables, [each for change in commit.changes for each in change.deletes])
-        _check_inlined(tx, [each for change in commit.changes for each in change.inlined_ends])
-    _check_truncated(tx, commit)
+        _check_inlined(tx, [each for change in commit.changes for each in change.inlined_ends], commit.base.id)
+    _check_truncated(tx, commit, newest.id)
 
 
 def _check_alive(tx: Transaction, tables: set[int]) -> None:
@@ -52,10 +52,12 @@ def _check_unaltered(tx: Transaction, tables: set[int], base: int) -> None:
         " UNION ALL SELECT table_id FROM ducklake_column WHERE table_id {among}"
         " AND (begin_snapshot > %s OR end_snapshot > %s)"
         " UNION ALL SELECT table_id FROM ducklake_partition_info WHERE table_id {among}"
+        " AND (begin_snapshot > %s OR end_snapshot > %s)"
+        " UNION ALL SELECT table_id FROM ducklake_sort_info WHERE table_id {among}"
         " AND (begin_snapshot > %s OR end_snapshot > %s)",
         ids,
         base,
-        *(ids, base, base) * 2,
+        *(ids, base, base) * 3,
     )
     if changed:
         raise CommitConflict(f"another client altered table {changed[0][0]} of the lake", hint="plan again")
@@ -81,19 +83,20 @@ def _check_files(tx: Transaction, tables: set[int], planned: list[FileDeletes]) 
             raise CommitConflict(f"another client deleted from data file {each.data_file_id}", hint="plan again")
 
 
-def _check_inlined(tx: Transaction, planned: list[InlinedEnds]) -> None:
+def _check_inlined(tx: Transaction, planned: list[InlinedEnds], base: int) -> None:
+    """A newer version of a row has the same id: it is another one all the same."""
     existing = tx.existing({each.name for each in planned}) if planned else set()
     for each in planned:
         there = 0
         if each.name in existing:
             among, given = ("", ()) if each.row_ids is None else (" AND row_id {among}", (tx.ids(each.row_ids),))
-            alive = f"SELECT count(*) FROM {identifier(each.name)} WHERE end_snapshot IS NULL{among}"
-            ((there,),) = tx.rows(alive, *given)
+            alive = f"SELECT count(*) FROM {identifier(each.name)} WHERE end_snapshot IS NULL AND begin_snapshot <= %s"
+            ((there,),) = tx.rows(f"{alive}{among}", base, *given)
         if there != each.rows:
             raise CommitConflict(f"another client changed rows in {each.name!r}", hint="plan again")
 
 
-def _check_truncated(tx: Transaction, commit: PlannedCommit) -> None:
+def _check_truncated(tx: Transaction, commit: PlannedCommit, newest: int) -> None:
     truncated = {change.table: change for change in commit.changes if change.truncate and isinstance(change.table, int)}
     if not truncated:
         return
@@ -105,7 +108,8 @@ def _check_truncated(tx: Transaction, commit: PlannedCommit) -> None:
         )
     }
     ended = {each.data_file_id for change in truncated.values() for each in change.deletes if each.ended}
-    inlined = {each.name: each.live for found in inlined_counts(tx, truncated).values() for each in found if each.live}
+    there = inlined_counts(tx, truncated, newest)
+    inlined = {each.name: each.live for found in there.values() for each in found if each.live}
     if live != ended or inlined != {
         each.name: each.rows for change in truncated.values() for each in change.inlined_ends
     }:

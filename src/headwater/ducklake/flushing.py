@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction, open_catalog
 from headwater.ducklake.expiring import moment
-from headwater.ducklake.inlined import InlinedTable, inlined_counts, inlined_table, read_inlined
+from headwater.ducklake.inlined import InlinedTable, inlined_counts, inlined_tables, read_inlined
 from headwater.ducklake.mergeable import writable
 from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.url import LakeUrl
@@ -25,6 +26,7 @@ from headwater.lake.sqltext import identifier
 
 __all__ = ["InlinedBin", "InlinedState", "due_to_flush", "inlined_state", "read_inlined_versions"]
 
+_LONG, _SHORT = ("varchar", "json", "blob", "list"), 8  # types of long values, and the bytes of others
 MOST_LAYERS = 8  # files for older versions of rows; if some row has more of them, they all stay in the catalog
 
 
@@ -62,17 +64,31 @@ def inlined_state(tx: Transaction, name: str) -> InlinedState:
     return InlinedState(*found)
 
 
-def due_to_flush(
-    tx: Transaction, url: LakeUrl, data_path: str, table: LakeTable, limits: FlushLimits, oldest: int
-) -> list[InlinedBin]:
-    """What is worth moving: all rows of the catalog's table if they are many, or if the oldest is there for long."""
-    found = []
-    for each in inlined_counts(tx, [table.id]).get(table.id, []):
-        if each.rows and (each.rows >= limits.rows or _since(tx, each.name) <= datetime.now(UTC) - limits.age):
-            there = inlined_table(tx, data_path, table.id, each.name, each.schema_version)
-            if there.columns and all(map(writable, there.columns)):
-                found.append(InlinedBin(url, there, inlined_state(tx, each.name), oldest))
-    return found
+def due_to_flush(tx: Transaction, url: LakeUrl, table: LakeTable, limits: FlushLimits, oldest: int) -> list[InlinedBin]:
+    """What is worth moving: all rows of one of the catalog's tables, if they are many or large, or one is old."""
+    counts = inlined_counts(tx, [table.id], reading.newest_snapshot(tx).id).get(table.id, [])
+    there = [each for each in counts if each.rows]
+    return [
+        InlinedBin(url, table, inlined_state(tx, table.name), oldest)
+        for each, table in zip(there, inlined_tables(tx, there), strict=True)
+        if table.columns and all(map(writable, table.columns)) and _is_due(tx, table, each.rows, limits)
+    ]
+
+
+def _is_due(tx: Transaction, table: InlinedTable, rows: int, limits: FlushLimits) -> bool:
+    return (
+        rows >= limits.rows
+        or _since(tx, table.name) <= datetime.now(UTC) - limits.age
+        or _size(tx, table, rows) >= limits.bytes
+    )
+
+
+def _size(tx: Transaction, table: InlinedTable, rows: int) -> int:
+    """About how many bytes the rows have: those of texts, documents and lists, and a few for any other value."""
+    long = [each for each in table.columns if each.type in _LONG]
+    lengths = " + ".join(f"coalesce(length({identifier(each.name).replace('%', '%%')}), 0)" for each in long)
+    ((found,),) = tx.rows(f"SELECT coalesce(sum({lengths or 0}), 0) FROM {identifier(table.name)}")
+    return int(found) + rows * _SHORT * (len(table.columns) + 3)
 
 
 def _since(tx: Transaction, name: str) -> datetime:
@@ -94,9 +110,8 @@ def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, bool]:
         if not there or inlined_state(tx, bin.table.name) != bin.state:
             raise CommitConflict(f"rows in {bin.table.name!r} were changed meanwhile", hint="they are moved later")
         found = read_inlined(tx, bin.table, bin.columns, "1 = 1")
-    plain = found.select([each.name for each in bin.columns])
-    rows = plain.append_column(ROW_ID, found["row_id"]).append_column(SNAPSHOT_ID, found["begin_snapshot"])
-    ended = pc.fill_null(found["end_snapshot"], pa.scalar(NEVER, pa.int64())).to_numpy()
+    rows = found.columns.append_column(ROW_ID, found.ids).append_column(SNAPSHOT_ID, found.begun)
+    ended = pc.fill_null(found.ended, pa.scalar(NEVER, pa.int64())).to_numpy()
     versions = Versions(rows, np.asarray(ended, np.int64))
     if len(versions.layers(bin.oldest)) > MOST_LAYERS:
         return versions.alive(), False

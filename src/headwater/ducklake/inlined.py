@@ -6,9 +6,9 @@ A row is in it from `begin_snapshot` on, and until `end_snapshot` if it has one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,15 +22,17 @@ from headwater.lake.casting import fitted
 from headwater.lake.sqltext import identifier
 
 __all__ = [
+    "LIVE",
     "InlinedCounts",
     "InlinedTable",
+    "ReadRows",
+    "Registered",
     "columns_shown",
     "inlined_counts",
-    "inlined_table",
     "inlined_tables",
     "is_sorted",
-    "live_rows",
     "read_inlined",
+    "registered",
 ]
 
 LIVE = "begin_snapshot <= %s AND (end_snapshot IS NULL OR end_snapshot > %s)"
@@ -44,33 +46,58 @@ class InlinedTable:
     columns: tuple[Field, ...]
 
 
-class InlinedCounts(NamedTuple):
-    """The rows of one of these tables: all, also those that have ended, and those that are alive."""
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The same as the catalog lists it: of which table of the lake, and since which version of the lake's schema."""
 
+    table_id: int
     name: str
     schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedCounts(Registered):
+    """The rows of one of these tables: all, also those that have ended, and those that a snapshot shows."""
+
     rows: int
     live: int
 
 
-def inlined_counts(tx: Transaction, table_ids: Collection[int]) -> dict[int, list[InlinedCounts]]:
-    """The tables of the catalog that hold rows of these ones, oldest first, and how many each holds."""
-    registered = tx.rows(
-        "SELECT table_id, table_name, schema_version FROM ducklake_inlined_data_tables WHERE table_id {among}"
-        " ORDER BY schema_version",
-        tx.ids(table_ids),
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRows:
+    """Rows of such a table: the id of each, the snapshots in which it began and ended, and columns."""
+
+    ids: pa.Array
+    begun: pa.Array
+    ended: pa.Array
+    columns: pa.Table
+
+
+def inlined_counts(tx: Transaction, table_ids: Collection[int], snapshot: int) -> dict[int, list[InlinedCounts]]:
+    """The tables of the catalog that hold rows of these ones, oldest first, and how many; alive in a snapshot."""
+    there = registered(tx, table_ids)
     counts = dict[str, tuple[int, int]]()
+    alive = LIVE.replace("%s", f"{snapshot:d}")
     selects = [
-        f"SELECT '{name}', count(*), count(CASE WHEN end_snapshot IS NULL THEN 1 END) FROM {identifier(name)}"
-        for _, name, _ in registered
+        f"SELECT '{each.name}', count(*), count(CASE WHEN {alive} THEN 1 END) FROM {identifier(each.name)}"
+        for each in there
     ]
     for name, rows, live in reading.unions(tx, selects):
         counts[name] = rows, live
     found: dict[int, list[InlinedCounts]] = defaultdict(list)
-    for table_id, name, version in registered:
-        found[table_id].append(InlinedCounts(name, version, *counts[name]))
+    for each in there:
+        found[each.table_id].append(InlinedCounts(each.table_id, each.name, each.schema_version, *counts[each.name]))
     return found
+
+
+def registered(tx: Transaction, table_ids: Collection[int]) -> list[Registered]:
+    """The tables of the catalog that hold, or held, rows of these ones, of each the oldest first."""
+    found = tx.rows(
+        "SELECT table_id, table_name, schema_version FROM ducklake_inlined_data_tables WHERE table_id {among}"
+        " ORDER BY schema_version",
+        tx.ids(table_ids),
+    )
+    return [Registered(*row) for row in found]
 
 
 def is_sorted(tx: Transaction, table_ids: Collection[int]) -> set[int]:
@@ -83,39 +110,34 @@ def is_sorted(tx: Transaction, table_ids: Collection[int]) -> set[int]:
     }
 
 
-def inlined_tables(tx: Transaction, data_path: str, table_id: int) -> Iterator[InlinedTable]:
-    """The tables of the catalog that hold, or held, rows of this one, each under the columns of its version."""
-    names = tx.rows(
-        "SELECT table_name, schema_version FROM ducklake_inlined_data_tables WHERE table_id = %s"
-        " ORDER BY schema_version",
-        table_id,
-    )
-    yield from (inlined_table(tx, data_path, table_id, name, version) for name, version in names)
+def inlined_tables(tx: Transaction, found: Sequence[Registered]) -> list[InlinedTable]:
+    """Those tables, each with the columns of its version: two queries, however many there are.
 
+    DuckDB registers a version of a table only when it is altered: another is the last one before it.
+    """
+    ids = tx.ids({each.table_id for each in found})
+    begun: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by table: versions, and their first snapshots
+    for table_id, version, since in tx.rows(
+        "SELECT table_id, schema_version, begin_snapshot FROM ducklake_schema_versions WHERE table_id {among}"
+        " UNION ALL SELECT table_id, -1, min(begin_snapshot) FROM ducklake_table WHERE table_id {among}"
+        " GROUP BY table_id",
+        ids,
+        ids,
+    ):
+        begun[table_id].append((version, since))
+    columns = reading.columns_at(tx, ids)
 
-def inlined_table(tx: Transaction, data_path: str, table_id: int, name: str, version: int) -> InlinedTable:
-    """One of them. DuckDB registers a version of a table only when it is altered: another is the last one before it."""
-    ((since,),) = tx.rows(
-        "SELECT coalesce((SELECT max(begin_snapshot) FROM ducklake_schema_versions WHERE table_id = %s"
-        " AND schema_version <= %s), (SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %s))",
-        table_id,
-        version,
-        table_id,
-    )
-    then = reading.table_at(tx, data_path, table_id, since)
-    return InlinedTable(name, then.columns if then else ())
+    def table(each: Registered) -> InlinedTable:
+        _, since = max(known for known in begun[each.table_id] if known[0] <= each.schema_version)
+        return InlinedTable(each.name, columns(each.table_id, since))
 
-
-def live_rows(tx: Transaction, name: str, snapshot: int) -> int:
-    """How many rows of it a snapshot shows."""
-    ((count,),) = tx.rows(f"SELECT count(*) FROM {identifier(name)} WHERE {LIVE}", snapshot, snapshot)
-    return int(count)
+    return [table(each) for each in found]
 
 
 def read_inlined(
     tx: Transaction, table: InlinedTable, columns: Sequence[Field], condition: str, *given: object
-) -> pa.Table:
-    """Rows for which the condition holds, by row id: `row_id`, `begin_snapshot`, `end_snapshot`, and these columns.
+) -> ReadRows:
+    """Rows for which the condition holds, by row id.
 
     A column is shown as it is now, by rows that may be too old to have it.
     """
@@ -128,10 +150,10 @@ def read_inlined(
         *given,
     )
     values: Sequence[Sequence[Any]] = list(zip(*found, strict=True)) or [()] * (3 + len(asked))
-    arrays = [pa.array(column, pa.int64()) for column in values[:3]]
     stored = dict(zip([each.id for each in asked], decoded(values[3:], asked), strict=True))
-    arrays += columns_shown(columns, stored, len(found))
-    return pa.table(arrays, names=[*head, *(each.name for each in columns)])
+    shown = pa.table(columns_shown(columns, stored, len(found)), names=[each.name for each in columns])
+    ids, begun, ended = (pa.array(column, pa.int64()) for column in values[:3])
+    return ReadRows(ids, begun, ended, shown)
 
 
 def columns_shown(columns: Sequence[Field], stored: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:

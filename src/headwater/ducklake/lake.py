@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TypeVar
@@ -147,15 +147,15 @@ class Lake:
         deletes = {each.delete_file.path: each.table_id for each in found if each.delete_file is not None}
         return {each.path: each.table_id for each in found} | deletes
 
-    def inlined_counts(self, table_ids: Collection[int]) -> dict[int, list[InlinedCounts]]:
+    def inlined_counts(self, table_ids: Collection[int], snapshot: Snapshot) -> dict[int, list[InlinedCounts]]:
         """How many rows of these tables are in the catalog itself, by its tables, of each the oldest first."""
         with self.reading() as tx:
-            return inlined.inlined_counts(tx, table_ids)
+            return inlined.inlined_counts(tx, table_ids, snapshot.id)
 
-    def inlined_table(self, table_id: int, found: InlinedCounts) -> InlinedTable:
-        """One of those tables of the catalog, with the columns of its time."""
+    def inlined_tables(self, found: Sequence[InlinedCounts]) -> list[InlinedTable]:
+        """Those tables of the catalog, each with the columns of its time."""
         with self.reading() as tx:
-            return inlined.inlined_table(tx, self.data_path, table_id, found.name, found.schema_version)
+            return inlined.inlined_tables(tx, found)
 
     def sorted_tables(self, table_ids: Collection[int]) -> set[int]:
         """Those of these tables that another client has sorted."""

@@ -188,6 +188,11 @@ class Advance:
     mirrored: str | None = None
     counts: Counts = field(default_factory=Counts)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but the position changes."""
+        return isinstance(self.table, int) and self.mirrored is None and self.counts == Counts()
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple
 
 from headwater.change import TableName
@@ -54,8 +55,12 @@ def mirrored(tx: Transaction, table_id: int) -> str | None:
 def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapping[TableName, int]) -> None:
     """Compare and set: a position that is not the expected one means that the batch was delivered before."""
     first, next_ = [], []
+    idle: dict[tuple[int, int], list[int]] = defaultdict(list)  # by where they are, and where they go
     for oid, step in commit.positions.items():
         _check_forward(commit.source, oid, step)
+        if step.expected is not None and step.is_idle:
+            idle[step.expected.value, step.new.value].append(oid)
+            continue
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
         if step.expected is None:
             first.append((commit.source, oid, table_id, step.new.value, snapshot, step.mirrored, *astuple(step.counts)))
@@ -67,7 +72,7 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
                 (table_id, step.new.value, snapshot, step.mirrored, *counted, commit.source, oid, step.expected.value)
             )
     _forget(tx, commit, [row[1] for row in first])
-    if _insert(tx, first) + _update(tx, next_) != len(commit.positions):
+    if _insert(tx, first) + _update(tx, next_) + _move_on(tx, commit.source, snapshot, idle) != len(commit.positions):
         now = dict(tx.rows("SELECT source_oid, position FROM headwater_position WHERE source = %s", commit.source))
         steps = commit.positions.items()
         there = [f"{oid}: {step.new.at(now[oid]) if oid in now else 'new'}" for oid, step in steps]
@@ -104,6 +109,18 @@ def _insert(tx: Transaction, rows: Sequence[tuple[object, ...]]) -> int:
         " inserted, updated, deleted, quarantined) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (source, source_oid) DO NOTHING",
         rows,
+    )
+
+
+def _move_on(tx: Transaction, source: str, snapshot: int, idle: Mapping[tuple[int, int], Collection[int]]) -> int:
+    """Tables that nothing has happened to: one statement for all that are at the same position, as most are."""
+    return sum(
+        tx.execute(
+            "UPDATE headwater_position SET position = %s, snapshot_id = %s"
+            " WHERE source = %s AND position = %s AND source_oid {among}",
+            *(new, snapshot, source, now, tx.ids(oids)),
+        )
+        for (now, new), oids in idle.items()
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from headwater.ducklake.model import (
 )
 
 __all__ = [
+    "columns_at",
     "commits",
     "first_schema",
     "inlined_delete_counts",
@@ -182,16 +183,43 @@ def _named(name: TableName) -> tuple[str, tuple[object, ...]]:
     return "s.schema_name = %s AND t.table_name = %s", tuple(name)
 
 
+_COLUMN = "table_id, parent_column, column_id, column_name, column_type, nulls_allowed, initial_default"
+
+
 def _columns(tx: Transaction, ids: object, snapshot: int | None = None) -> dict[int, tuple[Field, ...]]:
     """The columns of these tables by their ids: now, or in a snapshot."""
     valid = "end_snapshot IS NULL" if snapshot is None else _AT.format("")
-    children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
-    for table_id, parent, *column in tx.rows(
-        "SELECT table_id, parent_column, column_id, column_name, column_type, nulls_allowed, initial_default"
-        f" FROM ducklake_column WHERE {valid} AND table_id {{among}} ORDER BY column_order, column_id",
-        *(() if snapshot is None else (snapshot, snapshot)),
+    return _fields(
+        tx.rows(
+            f"SELECT {_COLUMN} FROM ducklake_column WHERE {valid} AND table_id {{among}}"
+            " ORDER BY column_order, column_id",
+            *(() if snapshot is None else (snapshot, snapshot)),
+            ids,
+        )
+    )
+
+
+def columns_at(tx: Transaction, ids: object) -> Callable[[int, int], tuple[Field, ...]]:
+    """The columns of each of these tables in any snapshot, asked for by the table's id and the snapshot's."""
+    rows: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in tx.rows(
+        f"SELECT {_COLUMN}, begin_snapshot, end_snapshot FROM ducklake_column WHERE table_id {{among}}"
+        " ORDER BY column_order, column_id",
         ids,
     ):
+        rows[row[0]].append(row)
+
+    def at(table_id: int, snapshot: int) -> tuple[Field, ...]:
+        valid = [row for *row, begin, end in rows[table_id] if begin <= snapshot and (end is None or end > snapshot)]
+        return _fields(valid).get(table_id, ())
+
+    return at
+
+
+def _fields(columns: Iterable[Sequence[Any]]) -> dict[int, tuple[Field, ...]]:
+    """By table, what these rows of `_COLUMN` come to."""
+    children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
+    for table_id, parent, *column in columns:
         children[table_id, parent].append(tuple(column))
 
     def fields(table_id: int, parent: int | None) -> tuple[Field, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headwater import failpoints
 from headwater.ducklake import attempts, reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.flushing import InlinedBin, inlined_state
@@ -77,6 +78,7 @@ def replace_files(
     tx.insert(
         "ducklake_snapshot_changes", "snapshot_id, changes_made, author, commit_message", [(newest.id + 1, *done)]
     )
+    failpoints.hit("maintain.before-commit")
     return valid
 
 

@@ -12,6 +12,7 @@ from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.evolution import ColumnRow, check_names, column_rows, evolved
+from headwater.ducklake.inlinedvalues import can_be_inlined
 from headwater.ducklake.inlining import create_inlined_table
 from headwater.ducklake.model import Alteration, Field, NewTable, PartitionKey, PlannedCommit, Snapshot
 from headwater.errors import CommitConflict
@@ -160,7 +161,7 @@ class _SchemaWriter:
         """Unregister the catalog's empty tables for its rows, which have the old columns.
 
         One that has rows stays: they are shown under the new columns, as the rows of old files are. DuckDB puts its own
-        small inserts into the newest one, so there must be one of the new columns then.
+        small inserts into the newest one, so there must be one of the new columns then, if it can have them.
         """
         stays = False
         for (name,) in self.tx.rows(
@@ -170,7 +171,7 @@ class _SchemaWriter:
                 stays = True
             else:
                 self.tx.execute("DELETE FROM ducklake_inlined_data_tables WHERE table_name = %s", name)
-        if stays:
+        if stays and all(map(can_be_inlined, columns)):
             create_inlined_table(self.tx, table_id, self.newest.schema_version + 1, columns)
 
     def _insert_columns(self, table_id: int, rows: Iterable[ColumnRow]) -> None:

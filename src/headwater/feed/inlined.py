@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.ducklake.catalog import Transaction, open_catalog
-from headwater.ducklake.inlined import InlinedTable, read_inlined
+from headwater.ducklake.inlined import InlinedTable, ReadRows, read_inlined
 from headwater.ducklake.model import Field
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import Outdated
@@ -55,14 +55,14 @@ class InlinedUnit:
 
     def read(self, columns: Sequence[Field], of_deletes: Sequence[Field]) -> Iterator[pa.Table]:
         found = self._rows(columns)
-        if not found.num_rows:
+        if not len(found.ids):
             return
-        made, ended = found["begin_snapshot"].to_numpy(), pc.fill_null(found["end_snapshot"], NEVER).to_numpy()
-        arrays = {each.id: found[place + 3].combine_chunks() for place, each in enumerate(columns)}
+        made, ended = found.begun.to_numpy(), pc.fill_null(found.ended, NEVER).to_numpy()
+        arrays = {each.id: found.columns[place].combine_chunks() for place, each in enumerate(columns)}
         deletes = {each.id: arrays[each.id] for each in of_deletes}
         yield from event_tables(self.span.events(made, ended), columns, arrays, deletes)
 
-    def _rows(self, columns: Sequence[Field]) -> pa.Table:
+    def _rows(self, columns: Sequence[Field]) -> ReadRows:
         condition, given = _condition(self.span)
         with closing(open_catalog(self.url)) as catalog, catalog.transaction() as tx:
             there = tx.existing([self.table.name])

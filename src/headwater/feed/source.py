@@ -10,7 +10,7 @@ from datetime import datetime
 from headwater.change import TableName
 from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.inlined import InlinedTable, inlined_tables
+from headwater.ducklake.inlined import InlinedTable, inlined_tables, registered
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import LakeTable
 from headwater.ducklake.positions import mirrored
@@ -185,7 +185,7 @@ class SourceTable:
         return frozenset(each for each in rewritten if moved[each] == 0)
 
     def _inlined(self, tx: Transaction, table_id: int, span: Span | Moment) -> list[tuple[InlinedTable, int]]:
-        tables = inlined_tables(tx, self._lake.data_path, table_id)
+        tables = inlined_tables(tx, registered(tx, [table_id]))
         return [(table, counted(tx, table, span)) for table in tables]
 
     def _units(

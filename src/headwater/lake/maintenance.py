@@ -17,10 +17,14 @@ __all__ = ["Chores", "FlushLimits", "Maintenance", "MaintenancePolicy", "MergeWr
 
 @dataclass(frozen=True, slots=True)
 class FlushLimits:
-    """Rows that a table has in the lake's catalog move into a file when they are so many, or the oldest is this old."""
+    """Rows that a table has in the lake's catalog move into a file when they are so many, or have so many bytes.
+
+    Or when the oldest is this old.
+    """
 
     rows: int = 1
     age: timedelta = timedelta(0)
+    bytes: int = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ def _unreadable(changes: pa.Table) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class ParseAndFold:
-    """Both in one task, for a bucket that has its tables to itself: it reads their changes and nobody else's."""
+    """Both in one task, for a bucket that has its tables to itself: it reads their changes and no others."""
 
     parse: Parse
     fold: FoldBucket

@@ -89,7 +89,7 @@ class DuckLakePlan(Generic[P]):
         inline: Inline | None = None,
     ) -> DuckLakeDelivery[P]:
         tables = {oid: self.standings[oid].table.id for oid in keys}
-        inlined = self.lake.inlined_counts(tables.values()) if tables else {}
+        inlined = self.lake.inlined_counts(tables.values(), self.base) if tables else {}
         small = self._small(tables, inlined, inline) if inline else frozenset()
         landings = {oid: self._landing(oid, key, inlined=oid in small) for oid, key in keys.items()}
         kept = landing(self.quarantine, quarantine.KNOWN_BY) if self.quarantine else None
@@ -156,7 +156,7 @@ class DuckLakeDelivery(Generic[P]):
         sought = {oid: _texts(leading[oid], each.bounds) for oid, each in wanted.items()}
         bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
         divided = [table_id for table_id, oid in tables.items() if wanted[oid].partitions is not None]
-        found: list[DuckLakePlace] = [place for oid in wanted for place in self._in_catalog(oid)]
+        found: list[DuckLakePlace] = [*self._in_catalog(tables)]
         for file in plan.lake.files(list(tables), plan.base, bounds_of, divided):
             oid = tables[file.table_id]
             column = leading[oid]
@@ -166,12 +166,14 @@ class DuckLakeDelivery(Generic[P]):
                 found.append(FilePlace(oid, file))
         return found
 
-    def _in_catalog(self, oid: int) -> list[InlinedPlace]:
-        lake, table_id = self.plan.lake, self.plan.standings[oid].table.id
+    def _in_catalog(self, tables: Mapping[int, int]) -> list[InlinedPlace]:
+        """The places there of the lake's tables with these ids, which mirror those OIDs."""
+        lake, base = self.plan.lake, self.plan.base.id
+        counts = [each for table_id in tables for each in self.inlined.get(table_id, ()) if each.live]
+        found = lake.inlined_tables(counts) if counts else []
         return [
-            InlinedPlace(oid, lake.url, lake.inlined_table(table_id, each), self.plan.base.id, each.live)
-            for each in self.inlined.get(table_id, ())
-            if each.live
+            InlinedPlace(tables[each.table_id], lake.url, table, base, each.live)
+            for each, table in zip(counts, found, strict=True)
         ]
 
     def quarantine(self) -> list[FilePlace]:

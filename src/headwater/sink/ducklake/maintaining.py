@@ -102,7 +102,7 @@ class DuckLakeMaintenance:
         with lake.reading() as tx:
             oldest = oldest_snapshot(tx)
             files = mergeable_files(tx, lake.data_path, table, key, oldest) if policy.merge else []
-            due = due_to_flush(tx, lake.url, lake.data_path, table, policy.flush, oldest) if policy.flush else []
+            due = due_to_flush(tx, lake.url, table, policy.flush, oldest) if policy.flush else []
         return [*due, *bins_of(files, table, key, oldest)]
 
     def _key(self, table: LakeTable) -> list[Field]:

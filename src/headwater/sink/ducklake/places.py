@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from headwater.ducklake import deletes
 from headwater.ducklake.catalog import open_catalog
 from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.inlined import LIVE, InlinedTable, live_rows, read_inlined
+from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inlined
 from headwater.ducklake.model import Field, InlinedEnds, LiveFile
 from headwater.ducklake.url import LakeUrl
 from headwater.ducklake.writing import ROW_ID, TableFolder
@@ -87,25 +87,26 @@ class InlinedPlace:
 
     def keys(self, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
         found = self._read(key)
-        yield 0, [found[field.name].combine_chunks() for field in key]
+        yield 0, [column.combine_chunks() for column in found.columns.itercolumns()]
 
     def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
-        return self._read(fields).select([field.name for field in fields]).take(positions)
+        return self._read(fields).columns.take(positions)
 
     def gone(self) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
 
     def take_out(self, positions: pa.Array, where: TableFolder, snapshot: int) -> Taken | None:  # noqa: ARG002
-        ids = self._read(())["row_id"].combine_chunks().take(positions)
+        ids = self._read(()).ids.take(positions)
         report = TakenOut(InlinedEnds(self.table.name, len(ids), tuple(ids.to_pylist())), len(ids))
         return Taken(pa.repeat(pa.scalar(True), len(ids)), ids, pickle.dumps(report))
 
-    def _read(self, fields: Sequence[Field]) -> pa.Table:
+    def _read(self, fields: Sequence[Field]) -> ReadRows:
         with closing(open_catalog(self.url)) as catalog, catalog.transaction() as tx:
-            there = tx.existing([self.table.name]) and live_rows(tx, self.table.name, self.snapshot) == self.rows
-            if not there:
-                raise CommitConflict(f"rows in {self.table.name!r} were moved to a file meanwhile", hint="plan again")
-            return read_inlined(tx, self.table, fields, LIVE, self.snapshot, self.snapshot)
+            if tx.existing([self.table.name]):
+                found = read_inlined(tx, self.table, fields, LIVE, self.snapshot, self.snapshot)
+                if len(found.ids) == self.rows:
+                    return found
+        raise CommitConflict(f"rows in {self.table.name!r} were moved to a file meanwhile", hint="plan again")
 
 
 DuckLakePlace = FilePlace | InlinedPlace
