@@ -20,6 +20,7 @@ from headwater.ducklake.writing import SNAPSHOT_ID, SNAPSHOT_ID_FIELD, TableFold
 from headwater.errors import TableError
 from headwater.files import durable, folder, inside
 from headwater.lake.parquet import field_with_id
+from headwater.lake.recent import Recent
 
 __all__ = [
     "INLINE_LIMIT",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 INLINE_LIMIT = 1_000  # per data file: every scan of the table reads them all from the catalog
+
+RECENT_BYTES = 8 << 20  # of delete files: a delivery reads each twice, to see what is gone and to add to it
 
 _PATH_FIELD = 2147483646
 _POSITION_FIELD = 2147483645
@@ -103,7 +106,8 @@ def delete_history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, Ro
                 f"{live.path!r} has deletes in the format {live.delete_file.format!r}",
                 hint="switch write_deletion_vectors off and run ducklake_rewrite_data_files with delete_threshold 0",
             )
-        table = _read(files, inside(live.delete_file.path))
+        path = inside(live.delete_file.path)
+        table = _recent.get(path, lambda: _read(files, path))
         older = table.column("pos").to_numpy()
         positions = np.concatenate([older, positions])
         if SNAPSHOT_ID in table.column_names:
@@ -113,6 +117,9 @@ def delete_history(files: fs.FileSystem, live: LiveFile) -> tuple[RowNumbers, Ro
         snapshots = np.concatenate([since, snapshots])
     positions, first = np.unique(positions, return_index=True)
     return positions, snapshots[first]
+
+
+_recent = Recent[pa.Table](RECENT_BYTES, lambda table: table.columns)
 
 
 def _read(files: fs.FileSystem, path: str) -> pa.Table:
