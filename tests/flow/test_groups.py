@@ -81,6 +81,9 @@ def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mir
         "log": str(orders.folder / "log"),
         "configured": True,
     }
+    assert orders.m.indexes is not None
+    Path(orders.m.indexes.folder).mkdir(parents=True)
+    (Path(orders.m.indexes.folder) / "of a file.keys").write_bytes(b"")  # as a large table has it
     done = ask(orders, "group", "drop", "g", "--yes")
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("dropped slot 'headwater_g'\ndropped publication 'headwater_g'\ndropped ")

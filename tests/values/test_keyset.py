@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hashed import alike
 
 from headwater.change import BaseType, Column
 from headwater.values.keys import key_bytes, key_hashes
@@ -45,30 +46,13 @@ def _keys(values: list[int]) -> pa.Array:
 
 
 def test_two_keys_with_one_hash_are_reported_apart() -> None:
-    long, short = _alike()
+    long, short = alike()
     hashes = key_hashes(pa.array([long, short], pa.binary()))
     assert hashes[0] == hashes[1]
     assert long != short
     for wanted, found in (([long], [0, 2]), ([short], [1]), ([long, short], [0, 1, 2]), ([b"x"], [])):
         here = pa.array([long, short, long], pa.binary())
         assert KeySet(pa.array(wanted, pa.binary()), 0).among(here).tolist() == found
-
-
-def _alike() -> tuple[bytes, bytes]:
-    """A key of eight bytes and one of seven: the hash begins with the size, and takes up the bytes by exclusive or."""
-    sizes = [_scrambled(8), _scrambled(7)]
-    between = sizes[0] ^ sizes[1]
-    word = between & 0xFF00000000000000  # so that the shorter one has no eighth byte
-    return word.to_bytes(8, "little"), (word ^ between).to_bytes(8, "little")[:7]
-
-
-def _scrambled(word: int) -> int:
-    """The finisher of splitmix64, in plain Python."""
-    mask = 2**64 - 1
-    word = (word + 0x9E3779B97F4A7C15) & mask
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & mask
-    return word ^ (word >> 31)
 
 
 @pytest.mark.parametrize("count", [100, 50_000])

@@ -65,7 +65,7 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
         attempt = ready.plan.begin(keys, batch.newest, inline=inline)
         if not mirrors:
             return attempt, Merged()
-        lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine())
+        lake = merging.LakeSide(attempt.target, attempt.places, attempt.quarantine(), m.indexes)
         changes = merging.Batch(batch.reader, mirrors, batch.upto)
         return attempt, merging.merge(m.spark, changes, lake, m.scratch, m.split_from)
 

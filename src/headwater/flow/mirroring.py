@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
+from headwater.lake.indexes import KeyIndexes
 from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import SPLIT_FROM, Scratch
@@ -41,6 +42,7 @@ class Mirroring:
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
     split_from: int = SPLIT_FROM  # changes of one table in a delivery that are divided among tasks
+    indexes: KeyIndexes | None = None  # of the keys in the lake's files; None: they are read each time
     inline_rows: int | None = None  # that a table may have in the lake's catalog; None: rows go into files only
 
     def close(self) -> None:

@@ -113,6 +113,14 @@ class Target(Protocol[PlaceT_contra]):
         """The key columns of a file, in pieces: the position of a piece's first row, and its columns."""
         ...
 
+    def identity(self, place: PlaceT_contra) -> str | None:
+        """What tells `keys` of the file from those of all others, for ever; None for rows that are in no file."""
+        ...
+
+    def row_ids(self, place: PlaceT_contra) -> pa.Array | None:
+        """The ids that a file has of all its rows; None if they follow from their positions, or the lake knows none."""
+        ...
+
     def gone(self, place: PlaceT_contra) -> npt.NDArray[np.int64]:
         """Positions of rows that were deleted from the file before."""
         ...
@@ -121,8 +129,11 @@ class Target(Protocol[PlaceT_contra]):
         """The rows at these ascending positions, with the table's newest columns; with `columns`, these of them."""
         ...
 
-    def take_out(self, place: PlaceT_contra, positions: pa.Array) -> Taken | None:
-        """Delete rows at these ascending positions, visible only after the commit; None if none was alive."""
+    def take_out(self, place: PlaceT_contra, positions: pa.Array, row_ids: pa.Array | None = None) -> Taken | None:
+        """Delete rows at these ascending positions, visible only after the commit; None if none was alive.
+
+        If the rows' ids are known that the file has, they need not be read from it.
+        """
         ...
 
     def partitioned_by(self, oid: int) -> Collection[str]:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater import failpoints
+from headwater.lake.indexes import KeyIndexes, Parts
+from headwater.lake.keyindex import Found, KeyIndex, Keys, index_parts, index_schema
 from headwater.lake.target import Place, Target, rows_of
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece
@@ -19,7 +21,7 @@ from headwater.merge.mirror import Mirror
 from headwater.merge.outcome import Failed, Failure, Written
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
-from headwater.values.keys import key_bucket, key_bytes, row_bytes
+from headwater.values.keys import are_numbers, key_bucket, key_bytes, row_bytes
 from headwater.values.keyset import KeySet
 
 __all__ = ["LOCATED", "Locate", "Older"]
@@ -48,6 +50,7 @@ class Locate:
     placed: Mapping[int, tuple[int, ...]]
     kept: tuple[Kept, ...]
     based: frozenset[int]  # tables in which rows take values from those they replace
+    indexes: KeyIndexes | None = None  # of the keys of large files
 
     def __call__(self, places: tuple[Place, ...]) -> Iterator[Piece | Older | Written | Failed]:
         outgoing = Outgoing(self.room)
@@ -71,18 +74,12 @@ class Locate:
             failpoints.hit("deliver.located", wanted.mirror.name)
 
     def _search(self, place: Place, wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
-        positions, keys = [], []
-        for first, columns in self.target.keys(place):
-            at, here = wanted.keys_of(columns)
-            hits = wanted.keys.among(here)
-            positions.append(at[hits] + first)
-            keys.append(here.take(pa.array(hits)))
         oid = wanted.mirror.oid
         buckets = np.array(self.placed[oid], np.int32)
-        at, found = np.concatenate(positions), pa.concat_arrays(keys)
+        at, found, row_ids = self._matches(place, wanted)
         if wanted.left is not None:
             at, found = wanted.take(at, found, self.target.gone(place))
-        taken = self.target.take_out(place, pa.array(at))
+        taken = self.target.take_out(place, pa.array(at), row_ids)
         if taken is None:
             return
         yield Written(rows_of(oid), taken.report)  # first: what fails after it knows what to delete
@@ -91,6 +88,38 @@ class Locate:
             yield _located(buckets[key_bucket(found, len(buckets))], oid, found, taken.row_ids)
         if wanted.bases is not None:
             yield from self._older(place, at, found, wanted)
+
+    def _matches(self, place: Place, wanted: _Wanted) -> Found:
+        """The rows of a file that have one of the keys, whether they are still there or not."""
+        index = self._index(place, wanted)
+        if index is not None:
+            return index.among(wanted.keys)
+        positions, keys = [], []
+        for at, here in self._keys(place, wanted):
+            hits = wanted.keys.among(here)
+            positions.append(at[hits])
+            keys.append(here.take(pa.array(hits)))
+        return Found(np.concatenate(positions), pa.concat_arrays(keys), None)
+
+    def _index(self, place: Place, wanted: _Wanted) -> KeyIndex | None:
+        if self.indexes is None or wanted.left is not None or not self.indexes.may_have(place.rows):
+            return None
+        identity = self.target.identity(place)
+        if identity is None:
+            return None
+
+        def parts() -> Parts:
+            ids = self.target.row_ids(place)
+            schema = index_schema(numbers=are_numbers(wanted.mirror.key_types), row_ids=ids is not None)
+            return schema, index_parts(self._keys(place, wanted), ids, schema)
+
+        make = parts if self.indexes.worth_making(place.rows, len(wanted.keys)) else None
+        return self.indexes.get(f"{identity} {wanted.mirror.key_types}", place.rows, make)
+
+    def _keys(self, place: Place, wanted: _Wanted) -> Keys:
+        for first, columns in self.target.keys(place):
+            at, here = wanted.keys_of(columns)
+            yield at + first, here
 
     def _older(self, place: Place, at: np.ndarray, found: pa.Array, wanted: _Wanted) -> Iterator[Older]:
         needed = pc.is_in(found, value_set=wanted.bases)

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater import failpoints
+from headwater.lake.indexes import KeyIndexes
 from headwater.lake.target import SETTLED, Destination, Place, Sought, Target
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, by_bucket
@@ -40,12 +41,13 @@ class LakeSide:
     """The lake, as far as a merge needs it.
 
     `places` is asked for the files in which older rows may stand: by table, with what is known about their keys.
-    `quarantine` are the files with values not settled yet.
+    `quarantine` are the files with values not settled yet, `indexes` those of the files' keys, where workers find them.
     """
 
     target: Target[Any]
     places: Callable[[Mapping[int, Sought]], Sequence[Place]]
     quarantine: Sequence[Place] = ()
+    indexes: KeyIndexes | None = None
 
 
 def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str, split_from: int = SPLIT_FROM) -> Merged:
@@ -125,7 +127,7 @@ class _Merge:
         # A truncated table's files all go as they are: there is nothing to look for.
         places = self.lake.places(_sought(each for each in folded if each.kept.oid not in truncated))
         based = frozenset(each.kept.oid for each in folded if each.based)
-        locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based)
+        locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based, self.lake.indexes)
         write = WriteBucket(self.batch, self.lake.target, self.room, kept, {})
         resolve = Resolve(self.batch, self.lake.target, self.room, kept, truncated, tuple(self.lake.quarantine))
         if whole and sum(place.rows for place in places) <= SEARCHED_BY_WRITER:

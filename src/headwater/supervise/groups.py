@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headwater.config import Config
 from headwater.errors import ConfigError
+from headwater.lake.indexes import KeyIndexes
 from headwater.log import Log, place
 from headwater.merge import Scratch
 from headwater.source.dropping import drop_from_source
@@ -79,5 +80,6 @@ def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:
         logger.warning("the log %r is another one now, and is left alone", root)
         return
     Scratch.clear(f"{root}/scratch/{place(row.source_id, row.name)}")
+    KeyIndexes.of_group(root, place(row.source_id, row.name)).clear()
     if count := log.remove():
         yield f"{count:,} segment{'' if count == 1 else 's'} in {root!r}"

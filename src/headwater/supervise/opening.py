@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from headwater import flow
 from headwater.config import Config
 from headwater.errors import OperatorMustAct
+from headwater.lake.indexes import KeyIndexes
 from headwater.log import Log, place
 from headwater.state import Lock, State
 from headwater.supervise.lakes import own_lake
@@ -56,6 +57,7 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         spark=spark,
         scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
         max_rows=flush.rows * CATCH_UP_FACTOR,
+        indexes=KeyIndexes.of_group(config.log, place(row.source_id, group)),
         inline_rows=flush.inline.rows if flush.inline else None,
     )
 

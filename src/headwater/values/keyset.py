@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -9,9 +12,17 @@ import pyarrow.compute as pc
 
 from headwater.values.keys import key_hashes, key_numbers
 
-__all__ = ["KeySet"]
+__all__ = ["KeySet", "runs"]
 
+Number = TypeVar("Number", np.int64, np.uint64)
 HASHED_FROM = 20_000  # for fewer keys, Arrow's own search is ready sooner: it hashes all of them for every question
+
+
+class _Hashed(NamedTuple):
+    """Hashes of keys, ascending, and which key each is of."""
+
+    hashes: npt.NDArray[np.uint64]
+    order: npt.NDArray[np.int64]
 
 
 class KeySet:
@@ -25,10 +36,20 @@ class KeySet:
         self._many = len(keys) >= max(hashed_from, 1)
         numbers = key_numbers(keys)
         self._numbers = None if numbers is None else np.sort(numbers)
-        if self._many and self._numbers is None:
-            hashes = key_hashes(keys)
-            self._order = np.argsort(hashes)
-            self._hashes = hashes[self._order]
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @cached_property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """Of all keys, ascending, each once."""
+        return np.unique(self._hashed[0])
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The keys as ascending numbers; each must have eight bytes."""
+        assert self._numbers is not None
+        return self._numbers
 
     def among(self, here: pa.Array) -> npt.NDArray[np.int64]:
         """The places, ascending, at which `here` has one of the keys."""
@@ -37,38 +58,51 @@ class KeySet:
             return self._among_numbers(numbers)
         if not self._many or self._numbers is not None:
             return _true(pc.is_in(here, value_set=self._keys))
-        return self._among_hashes(here)
+        return self.among_few(here)
 
-    def _among_numbers(self, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        wanted = self._numbers
-        assert wanted is not None
-        ascending = bool(np.all(here[1:] >= here[:-1]))
-        if ascending and len(wanted) < len(here):
-            return _runs(np.searchsorted(here, wanted), np.searchsorted(here, wanted, "right"))
-        if ascending or self._many:
-            near = np.minimum(np.searchsorted(wanted, here), max(len(wanted) - 1, 0))
-            return np.flatnonzero(wanted[near] == here) if len(wanted) else near[:0]
-        return _true(pc.is_in(pa.array(here), value_set=pa.array(wanted)))
-
-    def _among_hashes(self, here: pa.Array) -> npt.NDArray[np.int64]:
-        hashes = key_hashes(here)
-        near = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        alike = np.flatnonzero(self._hashes[near] == hashes)
+    def among_few(self, here: pa.Array) -> npt.NDArray[np.int64]:
+        """Like `among`, quickest if `here` is small: nothing is made ready for it that is not kept."""
+        hashes, known = key_hashes(here), self._hashed
+        near = np.minimum(np.searchsorted(known.hashes, hashes), len(known.hashes) - 1)
+        alike = np.flatnonzero(known.hashes[near] == hashes) if len(known.hashes) else near[:0]
         near_hits = here.take(pa.array(alike)).cast(self._keys.type)
-        same: npt.NDArray[np.bool_] = pc.equal(near_hits, self._keys.take(pa.array(self._order[near[alike]]))).to_numpy(
+        same: npt.NDArray[np.bool_] = pc.equal(near_hits, self._keys.take(pa.array(known.order[near[alike]]))).to_numpy(
             zero_copy_only=False
         )
         if not same.all():  # two keys have one hash
             same = same | pc.is_in(near_hits, value_set=self._keys).to_numpy(zero_copy_only=False)
         return alike[same]
 
+    @cached_property
+    def _hashed(self) -> _Hashed:
+        hashes = key_hashes(self._keys)
+        order = np.argsort(hashes)
+        return _Hashed(hashes[order], order)
+
+    def _among_numbers(self, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        wanted = self._numbers
+        assert wanted is not None
+        ascending = bool(np.all(here[1:] >= here[:-1]))
+        if ascending and len(wanted) < len(here):
+            return runs(here, wanted)
+        if ascending or self._many:
+            near = np.minimum(np.searchsorted(wanted, here), max(len(wanted) - 1, 0))
+            return np.flatnonzero(wanted[near] == here) if len(wanted) else near[:0]
+        return _true(pc.is_in(pa.array(here), value_set=pa.array(wanted)))
+
 
 def _true(mask: pa.Array) -> npt.NDArray[np.int64]:
     return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
 
 
-def _runs(first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """All places from each `first` up to its `end`: a file may hold a key more than once, if only one row is live."""
-    sizes = end - first
+def runs(here: npt.NDArray[Number], wanted: npt.NDArray[Number]) -> npt.NDArray[np.int64]:
+    """All places at which an ascending array has one of some ascending numbers.
+
+    A file may hold a key more than once, if only one row is live.
+    """
+    first = np.searchsorted(here, wanted)
+    present = np.flatnonzero(first < len(here))
+    present = present[here[first[present]] == wanted[present]]
+    first, sizes = first[present], np.searchsorted(here, wanted[present], "right") - first[present]
     before = np.cumsum(sizes) - sizes
     return np.repeat(first - before, sizes) + np.arange(sizes.sum())

@@ -21,6 +21,7 @@ from headwater.ducklake.url import LakeUrl
 from headwater.ducklake.writing import ROW_ID, TableFolder
 from headwater.errors import CommitConflict
 from headwater.files import filesystem, inside
+from headwater.lake.indexes import file_identity
 from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
 from headwater.lake.target import Taken
 from headwater.sink.ducklake.reports import TakenOut
@@ -47,17 +48,26 @@ class FilePlace:
     def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
         return read_rows(filesystem(self.file.path), self.file, fields, positions.to_numpy())
 
+    def identity(self, key: tuple[Field, ...]) -> str | None:
+        return f"{file_identity(self.file.path, self.rows)} {self.file.mapping_id} {key}"
+
+    def row_ids(self) -> pa.Array | None:
+        return _read_row_ids(self.file.path)
+
     def gone(self) -> npt.NDArray[np.int64]:
         return deletes.deleted_positions(filesystem(self.file.path), self.file)
 
-    def take_out(self, positions: pa.Array, where: TableFolder, snapshot: int) -> Taken | None:
+    def take_out(
+        self, positions: pa.Array, where: TableFolder, snapshot: int, row_ids: pa.Array | None = None
+    ) -> Taken | None:
         wanted = positions.to_numpy()
         alive = ~np.isin(wanted, self.gone(), assume_unique=True)
         if not alive.any():
             return None
         gone = wanted[alive]
         report = TakenOut(deletes.delete_rows(where, self.file, gone, snapshot=snapshot), len(gone))
-        return Taken(pa.array(alive), self._row_ids(gone), pickle.dumps(report))
+        ids = self._row_ids(gone) if row_ids is None else row_ids.filter(pa.array(alive))
+        return Taken(pa.array(alive), ids, pickle.dumps(report))
 
     def _row_ids(self, positions: npt.NDArray[np.int64]) -> pa.Array:
         """A row's id is in the file, if it was ever updated or moved; else it follows from its place."""
@@ -92,10 +102,22 @@ class InlinedPlace:
     def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
         return self._read(fields).columns.take(positions)
 
+    def identity(self, key: tuple[Field, ...]) -> str | None:  # noqa: ARG002
+        return None
+
+    def row_ids(self) -> pa.Array | None:
+        return None
+
     def gone(self) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
 
-    def take_out(self, positions: pa.Array, where: TableFolder, snapshot: int) -> Taken | None:  # noqa: ARG002
+    def take_out(
+        self,
+        positions: pa.Array,
+        where: TableFolder,  # noqa: ARG002
+        snapshot: int,  # noqa: ARG002
+        row_ids: pa.Array | None = None,  # noqa: ARG002
+    ) -> Taken | None:
         ids = self._read(()).ids.take(positions)
         report = TakenOut(InlinedEnds(self.table.name, len(ids), tuple(ids.to_pylist())), len(ids))
         return Taken(pa.repeat(pa.scalar(True), len(ids)), ids, pickle.dumps(report))

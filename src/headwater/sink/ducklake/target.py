@@ -73,14 +73,21 @@ class DuckLakeTarget:
         fields = [each for each in self._of(place.oid).fields if columns is None or each.name in columns]
         return place.read(fields, positions)
 
+    def identity(self, place: DuckLakePlace) -> str | None:
+        return place.identity(self._of(place.oid).key)
+
+    def row_ids(self, place: DuckLakePlace) -> pa.Array | None:
+        return place.row_ids()
+
     def gone(self, place: DuckLakePlace) -> npt.NDArray[np.int64]:
         return place.gone()
 
-    def take_out(self, place: DuckLakePlace, positions: pa.Array) -> Taken | None:
+    def take_out(self, place: DuckLakePlace, positions: pa.Array, row_ids: pa.Array | None = None) -> Taken | None:
         if not len(positions):
             return None
         path = self._of(place.oid).path
-        return place.take_out(positions, TableFolder(filesystem(path), path, self.attempt), self.snapshot)
+        where = TableFolder(filesystem(path), path, self.attempt)
+        return place.take_out(positions, where, self.snapshot, row_ids)
 
     def partitioned_by(self, oid: int) -> Collection[str]:
         landing = self.landings[oid]

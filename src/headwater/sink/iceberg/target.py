@@ -24,6 +24,7 @@ from headwater.iceberg.partitions import partition_at, partition_values, sources
 from headwater.iceberg.types import plain_type
 from headwater.iceberg.writing import DataFolder, deleted_positions, write_data_file, write_delete_file
 from headwater.lake import parquet
+from headwater.lake.indexes import file_identity
 from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.parquet import StoredColumn
 from headwater.lake.partitioning import divided, parts
@@ -88,6 +89,13 @@ class IcebergTarget:
         key = tuple(by_id[id_] for id_ in landing.key)
         return _keys.get((place.file.path, landing.key), place.rows, lambda: self._read_keys(place, key))
 
+    def identity(self, place: IcebergPlace) -> str | None:
+        landing = self._landing(place)
+        return f"{file_identity(place.file.path, place.rows, landing.s3)} {landing.key}"
+
+    def row_ids(self, place: IcebergPlace) -> pa.Array | None:  # noqa: ARG002
+        return None
+
     def gone(self, place: IcebergPlace) -> npt.NDArray[np.int64]:
         return deleted_positions(self._files(place), place.file)
 
@@ -96,7 +104,12 @@ class IcebergTarget:
         with parquet.opened(self._files(place), place.file.path) as opened:
             return parquet.read_rows(opened, stored_columns(opened, fields), positions.to_numpy())
 
-    def take_out(self, place: IcebergPlace, positions: pa.Array) -> Taken | None:
+    def take_out(
+        self,
+        place: IcebergPlace,
+        positions: pa.Array,
+        row_ids: pa.Array | None = None,  # noqa: ARG002
+    ) -> Taken | None:
         wanted, file = positions.to_numpy(), place.file
         gone = self.gone(place) if len(wanted) else np.empty(0, np.int64)
         alive = ~np.isin(wanted, gone, assume_unique=True)

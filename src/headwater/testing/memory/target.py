@@ -72,6 +72,12 @@ class MemoryTarget:
         shown = place.file.shown(tuple(columns[name] for name in landing.key))
         yield 0, [column.combine_chunks() for column in shown.columns]
 
+    def identity(self, place: MemoryPlace) -> str | None:  # noqa: ARG002
+        return None
+
+    def row_ids(self, place: MemoryPlace) -> pa.Array | None:
+        return place.file.row_ids
+
     def gone(self, place: MemoryPlace) -> npt.NDArray[np.int64]:
         return np.array(sorted(place.file.deleted), np.int64)
 
@@ -79,7 +85,12 @@ class MemoryTarget:
         wanted = (each for each in self._landing(place).columns if columns is None or each.name in columns)
         return place.file.shown(tuple(wanted)).take(positions)
 
-    def take_out(self, place: MemoryPlace, positions: pa.Array) -> Taken | None:
+    def take_out(
+        self,
+        place: MemoryPlace,
+        positions: pa.Array,
+        row_ids: pa.Array | None = None,  # noqa: ARG002
+    ) -> Taken | None:
         wanted = positions.to_numpy()
         alive = ~np.isin(wanted, self.gone(place))
         if not alive.any():
