@@ -56,6 +56,7 @@ lakes:
   main: {lake}
 groups:
   g: {{lake: main, flush: {{interval: 100ms, inline: {inline}}}, tables: [{tables}]}}
+maintenance: {maintenance}
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "{jvm}"}}}}
 """
 # The optimising compiler and a collector with threads of its own would take more time than they save in any test run.
@@ -80,6 +81,7 @@ class Mirror:
         self.catalog, self.data = catalog, data
         self.source = psycopg.connect(url, autocommit=True)
         self.inline = "on"  # what the config says about small deliveries
+        self.maintenance = "off"  # of the lake by `run`: most tests count files
         self.triggers = True  # event triggers report schema changes; False: as for a role that may not install them
         self._stop = threading.Event()
         self._capture: threading.Thread | None = None
@@ -96,7 +98,8 @@ class Mirror:
 
     def configure(self, *tables: str | dict[str, Any]) -> Config:
         entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
-        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM, inline=self.inline)
+        options = {"inline": self.inline, "maintenance": self.maintenance}
+        text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM, **options)
         self.file.write_text(text)
         return Config.load(self.file, {})
 

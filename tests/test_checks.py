@@ -14,6 +14,7 @@ import pytest
 from headwater.checks import check
 from headwater.checks.dba import dba_script
 from headwater.checks.schema import schema_changes
+from headwater.checks.upkeep import upkeep
 from headwater.config import Config
 from headwater.ducklake.opening import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
@@ -292,6 +293,24 @@ def test_check_says_how_schema_changes_reach_the_log_and_installs_nothing(place:
     assert "`run` installs event triggers" in schema_changes(config)
     place.run(f"ALTER ROLE {place.role} NOSUPERUSER")
     assert "may not create event triggers" in schema_changes(config)
+
+
+@pytest.mark.parametrize(
+    ("maintenance", "said"),
+    [
+        ("on", "snapshots of the lakes never expire: a DuckLake keeps every version of every row"),
+        ("off", "maintenance is off: small files pile up"),
+        (
+            "{expire: {age: 7d, keep: 100}}",
+            "expire 7 d 0 h after a newer one has replaced them, but for the newest 100",
+        ),
+    ],
+)
+def test_check_says_what_becomes_of_snapshots(maintenance: str, said: str, place: Place, tmp_path: Path) -> None:
+    place.config()
+    file = tmp_path / "headwater.yaml"
+    file.write_text(f"{file.read_text()}maintenance: {maintenance}\n")
+    assert said in upkeep(Config.load(file, {}))
 
 
 def test_a_superuser_runs_the_script_and_an_ordinary_role_uses_the_triggers(place: Place) -> None:

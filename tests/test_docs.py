@@ -159,7 +159,7 @@ DUCKLAKE_PROOFS = {  # the same for DuckLake
     ),
     "snapshots would expire": (
         "supervise/test_maintaining.py",
-        "test_snapshots_from_which_routes_read_on_are_kept",
+        "test_snapshots_from_which_routes_read_on_and_those_that_verify_reads_are_kept",
     ),
 }
 

@@ -9,7 +9,7 @@ import pickle
 import random
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,25 +22,30 @@ from hypothesis import strategies as st
 from lakebench import Bench, T
 from tests.feed.feedbench import FeedBench
 
+from headwater.ducklake.ended import ended_files
 from headwater.ducklake.expiring import expire, purge_inlined
 from headwater.ducklake.extension import attach
 from headwater.ducklake.flushing import InlinedBin, due_to_flush
 from headwater.ducklake.mergeable import Bin, group_of, mergeable_files, oldest_snapshot
 from headwater.ducklake.model import Field
 from headwater.ducklake.opening import open_lake
-from headwater.lake.maintenance import FlushLimits
+from headwater.lake.maintenance import Chores, FlushLimits
 from headwater.sink.ducklake.merging import DuckLakeMerging
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 
 Seen = dict[Any, Any]  # rows by snapshot; changes by whose feed they are of, and two snapshots
 
 
-def merge(bench: Bench, chance: random.Random, chosen: float = 0.8) -> int:
-    """Merge any files that can be, and move rows from the catalog, without asking whether it is worth it; how many."""
+def merged(bench: Bench, chance: random.Random, chosen: float = 0.8) -> Callable[[], Chores]:
+    """Merge any files that can be, and move rows from the catalog, without asking whether it is worth it.
+
+    What comes back commits it.
+    """
     lake, table = bench.lake, bench.table()
     with lake.reading() as tx:
         oldest = oldest_snapshot(tx)
         found = mergeable_files(tx, lake.data_path, table, table.columns[:1], oldest)
+        found += ended_files(tx, lake.data_path, table, oldest)
         flushed = due_to_flush(tx, lake.url, table, FlushLimits(), oldest)
     groups = defaultdict(list)
     for each in found:
@@ -53,7 +58,7 @@ def merge(bench: Bench, chance: random.Random, chosen: float = 0.8) -> int:
     ]
     writer = DuckLakeMergeWriter(table.path, [table.columns[0].id], lake.begin("pg/maintenance"))
     reports = [pickle.loads(pickle.dumps(writer)).write(pickle.loads(pickle.dumps(each))) for each in bins]
-    return DuckLakeMerging(lake, table, bins, writer).commit(reports).merged_files
+    return lambda: DuckLakeMerging(lake, table, bins, writer).commit(reports)
 
 
 @dataclass
@@ -229,8 +234,11 @@ def play(bench: Bench, chance: random.Random, names: Sequence[str], pairs: int |
     bench.create([(key, "new") for key in range(chance.choice([0, 5, 20]))])
     for name in names:
         if name in MAINTENANCE:
+            work = merged(bench, chance) if name in ("merge", "overtaken") else getattr(steps, name)
+            if name == "overtaken":
+                steps.deliver()
             before, newest = judge.seen(chance), bench.lake.snapshot().id
-            merge(bench, chance) if name == "merge" else getattr(steps, name)()
+            work()
             for asked, found in judge.again(before).items():
                 assert found == before[asked], (steps.ran, name, asked)
             assert judge.rows(bench.lake.snapshot().id) == before[newest]
@@ -239,8 +247,8 @@ def play(bench: Bench, chance: random.Random, names: Sequence[str], pairs: int |
         steps.ran.append(name)
 
 
-MAINTENANCE = ("merge", "theirs", "expire")
-OURS = ("deliver",) * 6 + ("truncate", "alter", "expire") + ("merge",) * 3
+MAINTENANCE = ("merge", "overtaken", "theirs", "expire")
+OURS = ("deliver",) * 6 + ("truncate", "alter", "expire", "merge", "merge", "overtaken", "overtaken")
 ALL = (*OURS, "duckdb", "duckdb", "theirs")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,9 @@ from headwater.config import Config, Maintenance
 from headwater.errors import CommitConflict
 from headwater.lake.maintenance import Chores, MaintenancePolicy
 from headwater.lake.maintenance import Maintenance as LakeMaintenance
-from headwater.supervise.maintaining import BackgroundMaintenance
+from headwater.supervise.maintaining import allowed_at, policy_of
+from headwater.supervise.precedence import Precedence
+from headwater.supervise.upkeep import MaintenanceThread
 
 ORDERS = TableName("public", "orders")
 ALL = MaintenancePolicy(expire=timedelta(microseconds=1), orphans=timedelta(days=1))
@@ -213,9 +218,18 @@ def test_a_ducklake_is_maintained_on_spark_and_deliveries_go_on(mirror: Mirror) 
     assert [each.verdict for each in mirror.verify()] == ["equal"]
 
 
-def test_a_run_maintains_a_table_at_a_time_when_the_config_asks_for_it(orders: IcebergMirror) -> None:
-    background = BackgroundMaintenance(Maintenance())
-    background.step(orders.m)
+def maintaining(
+    mirror: Mirror, stop: threading.Event | None = None, precedence: Precedence | None = None
+) -> MaintenanceThread:
+    """What `run` starts beside the deliveries of the mirror's group."""
+    stop, precedence = stop or threading.Event(), precedence or Precedence()
+    return MaintenanceThread(mirror.config, Maintenance(), {}, "g", mirror.spark, stop, precedence, first=0)
+
+
+def test_a_run_maintains_a_lake_in_small_steps(orders: IcebergMirror) -> None:
+    thread = maintaining(orders)
+    while thread.step(orders.m.state, orders.m.sink):
+        pass
     assert maintained(orders, MaintenancePolicy()) == Chores()  # it has nothing left to merge
     assert len(table_of(orders).refresh().inspect.data_files()) == 1
     orders.execute("UPDATE orders SET item = 'after' WHERE id % 3 = 0")
@@ -223,17 +237,56 @@ def test_a_run_maintains_a_table_at_a_time_when_the_config_asks_for_it(orders: I
     orders.assert_equal("orders")
 
 
-def test_deliveries_come_first_but_not_for_ever() -> None:
-    background, now = BackgroundMaintenance(Maintenance()), time.monotonic()
-    assert background.has_time(now, busy=False)
-    assert not background.has_time(now + 50, busy=True)
-    assert background.has_time(now + 61, busy=True)
+@pytest.mark.ducklake_only
+def test_files_are_merged_beside_deliveries_that_change_them_all_the_time(mirror: Mirror) -> None:
+    mirror.inline = "off"
+    mirror.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 1000) i",
+    )
+    mirror.start()
+    for turn in range(6):
+        mirror.execute(f"INSERT INTO orders SELECT {2000 + 10 * turn} + i, 'new' FROM generate_series(1, 10) i")
+        mirror.sync()
+    code, said = command(mirror, "--explain")
+    assert code == 0
+    assert said.startswith("public.orders: 7 files (7 small, ")
+    assert "\n  merge 6 files into 1, reading " in said
+    assert said.endswith("main.headwater_quarantine: 0 files (0 B)\n  nothing is worth doing\n")
+    stop, precedence = threading.Event(), Precedence()
+    thread = maintaining(mirror, stop, precedence)
+
+    def delivered() -> bool:
+        """A delivery from all files, which is never planned again; whether they have become fewer."""
+        mirror.execute(f"UPDATE orders SET item = '{time.monotonic()}' WHERE id % 5 = {random.randrange(5)}")
+        mirror.captured()
+        with precedence.delivery("main"):
+            flow.deliver(mirror.m)
+        (figures,) = (each for name, each in maintenance(mirror).figures().items() if name == ORDERS)
+        return figures.files < 6
+
+    thread.start()
+    try:
+        wait_for(delivered, "fewer files", 120)
+    finally:
+        stop.set()
+        thread.join(60)
+    mirror.sync()
+    mirror.assert_equal("orders")
+    shown = CliRunner().invoke(cli, ["-c", str(mirror.file), "status", "--json"])
+    (table,) = json.loads(shown.stdout)["groups"][0]["tables"]
+    assert table["figures"]["files"] == maintenance(mirror).figures()[ORDERS].files
+    assert table["last_maintenance"]["done"]["merged_files"] >= 2
+    shown = CliRunner().invoke(cli, ["-c", str(mirror.file), "status"])
+    assert "last maintenance" in shown.stdout
+    assert "public.orders, merged" in shown.stdout
 
 
 @pytest.mark.long
 def test_a_run_delivers_and_maintains_beside_it(orders: IcebergMirror) -> None:
     orders.stop_capture()
-    orders.file.write_text(orders.file.read_text() + "maintenance: {expire: 1s, orphans: 10m}\n")
+    orders.maintenance = "{expire: 1s, orphans: 10m}"
+    orders.configure("public.orders")
     before = known_files(orders)
     run, turn = Run(orders.file), 0
 
@@ -264,17 +317,53 @@ def test_a_run_delivers_and_maintains_beside_it(orders: IcebergMirror) -> None:
     assert code == 0, said
 
 
+@pytest.mark.long
+@pytest.mark.ducklake_only
+def test_a_run_under_load_merges_a_ducklake_and_no_delivery_is_planned_again(mirror: Mirror) -> None:
+    mirror.inline = "off"
+    mirror.maintenance = "on"
+    mirror.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT i, 'copied' FROM generate_series(1, 100000) i",
+    )
+    mirror.start()
+    for turn in range(20):
+        mirror.execute(f"UPDATE orders SET item = 'changed' WHERE id % 100 = {turn}")
+        mirror.sync()
+    mirror.stop_capture()
+    before, run = maintenance(mirror).figures()[ORDERS].files, Run(mirror.file)
+
+    def merged() -> bool:
+        mirror.execute(f"UPDATE orders SET item = '{time.monotonic()}' WHERE id % 100 = {random.randrange(100)}")
+        time.sleep(0.05)
+        return "maintained public.orders" in run.said() and maintenance(mirror).figures()[ORDERS].files < before / 2
+
+    try:
+        wait_for(merged, "fewer files", 240)
+        run.process.terminate()
+        assert run.process.wait(60) == 0, run.said()
+    finally:
+        if run.alive:
+            run.kill()
+    assert "planning again" not in run.said()
+    code, said = headwater(mirror.file, "run", "--until-caught-up")
+    assert code == 0, said
+    mirror.assert_equal("orders")
+
+
 def test_a_run_leaves_maintenance_alone_while_a_command_does_it(orders: IcebergMirror) -> None:
-    background = BackgroundMaintenance(Maintenance())
+    thread = maintaining(orders)
     with orders.m.state.lock("maintain:g"):
-        background.step(orders.m)
-    assert maintained(orders, MaintenancePolicy()).merged_files == 7
+        assert not thread.step(orders.m.state, orders.m.sink)
+    assert thread.step(orders.m.state, orders.m.sink)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("{}", MaintenancePolicy(merge=True, expire=None, orphans=timedelta(days=1))),
+        ("on", MaintenancePolicy(orphans=timedelta(days=1))),
+        ("{expire: {age: 7d, keep: 100}}", MaintenancePolicy(True, timedelta(days=7), timedelta(days=1), newest=100)),
         (
             "{merge: off, expire: 7d, orphans: off}",
             MaintenancePolicy(merge=False, expire=timedelta(days=7), orphans=None),
@@ -285,7 +374,7 @@ def test_a_run_leaves_maintenance_alone_while_a_command_does_it(orders: IcebergM
 def test_the_config_says_what_is_done(text: str, expected: MaintenancePolicy, tmp_path: Path) -> None:
     found = loaded(tmp_path, text).maintenance
     assert found is not None
-    assert (found.merge, found.expire, found.orphans) == (expected.merge, expected.expire, expected.orphans)
+    assert policy_of(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -293,6 +382,12 @@ def test_the_config_says_what_is_done(text: str, expected: MaintenancePolicy, tm
     [
         ("{expire: on}", "expected off, or a duration like 7d"),
         ("{expire: weekly}", "not a duration"),
+        ("{expire: {keep: 5}}", "expire.age"),
+        ("{expire: {age: 7d, keep: 0}}", "expire.keep"),
+        ("{window: nightly}", "not a window: 'nightly' (write '01:00-05:00'"),
+        ("{window: '01:00-25:00'}", "not a window"),
+        ("{window: '01:00-01:00'}", "longer than 0"),
+        ("{window: '01:00-05:00 Mars/Olympus'}", "not a time zone: 'Mars/Olympus'"),
         ("{orphans: 1s}", "shorter than 10m"),
         ("{merge: often}", "maintenance.merge"),
         ("{vacuum: on}", "vacuum"),
@@ -302,6 +397,37 @@ def test_a_config_that_makes_no_sense_is_refused(text: str, said: str, tmp_path:
     with pytest.raises(ExceptionGroup) as refused:
         loaded(tmp_path, text)
     assert said in "\n".join(map(str, refused.value.exceptions))
+
+
+def test_a_config_that_says_nothing_about_maintenance_has_it_and_off_switches_it_off(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "on").maintenance == Maintenance()
+    assert loaded(tmp_path, "off").maintenance is None
+    file = tmp_path / "headwater.yaml"
+    file.write_text(file.read_text().replace("maintenance: off\n", ""))
+    assert Config.load(file, {}).maintenance == Maintenance()
+
+
+@pytest.mark.parametrize(
+    ("window", "clock", "inside"),
+    [
+        ("01:00-05:00", "01:00", True),
+        ("01:00-05:00", "05:00", False),
+        ("1:00 - 05:00", "00:59", False),
+        ("23:00-02:00", "23:30", True),
+        ("23:00-02:00", "01:59", True),
+        ("23:00-02:00", "12:00", False),
+        ("01:00-05:00 Asia/Tokyo", "16:30", True),
+        ("01:00-05:00 Asia/Tokyo", "02:00", False),
+    ],
+)
+def test_outside_its_window_a_run_only_moves_rows_out_of_the_catalog(
+    window: str, clock: str, inside: bool, tmp_path: Path
+) -> None:
+    config = loaded(tmp_path, f"{{expire: 7d, window: '{window}'}}").maintenance
+    assert config is not None
+    policy = allowed_at(config, datetime.fromisoformat(f"2026-01-01T{clock}:00+00:00"))
+    assert policy == (policy_of(config) if inside else MaintenancePolicy(merge=False))
+    assert policy.flush is not None
 
 
 def loaded(folder: Path, text: str) -> Config:

@@ -18,7 +18,9 @@ from headwater.supervise.maintaining import keeping
 EXPIRE = MaintenancePolicy(expire=timedelta(days=7))
 
 
-def test_snapshots_from_which_routes_read_on_are_kept(database: str, tmp_path: Path) -> None:
+def test_snapshots_from_which_routes_read_on_and_those_that_verify_reads_are_kept(
+    database: str, tmp_path: Path
+) -> None:
     route, elsewhere = RouteId("by_country"), RouteId("of another lake")
     with (
         closing(open_lake(f"sqlite:///{tmp_path}/lake.sqlite", str(tmp_path / "lake"))) as lake,
@@ -34,5 +36,8 @@ def test_snapshots_from_which_routes_read_on_are_kept(database: str, tmp_path: P
         state.note_seeded(route, 17, {"=a": 0, "=b": 0})
         state.note_seeded(elsewhere, 3, {})
         state.note_behind(route.name, {"=b": 11})
+        assert keeping(EXPIRE, state, sink).keep == {11, 17}
+        with state.pinned(lake.id(), 23), state.pinned("another", 5):
+            assert keeping(EXPIRE, state, sink).keep == {11, 17, 23}
         assert keeping(EXPIRE, state, sink).keep == {11, 17}
         assert keeping(MaintenancePolicy(), state, sink) == MaintenancePolicy()

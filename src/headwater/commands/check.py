@@ -28,6 +28,7 @@ def check(options: Options, sql: bool) -> None:
     from headwater.checks import check as find
     from headwater.checks.dba import dba_script
     from headwater.checks.schema import schema_changes
+    from headwater.checks.upkeep import upkeep
 
     config = options.config()
     if sql:
@@ -37,4 +38,5 @@ def check(options: Options, sql: bool) -> None:
         raise ExceptionGroup("the config cannot run", problems)
     if config.groups:
         click.echo(schema_changes(config))
+        click.echo(upkeep(config))
     click.echo("check: OK")

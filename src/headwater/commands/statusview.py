@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from headwater.commands.maintainview import chores_text
 from headwater.commands.render import fitting, wrapped
 from headwater.commands.routeview import route_lines
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
@@ -109,6 +110,16 @@ def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
         yield f"  schema changes are {verb} {group.schema_changes}"
     if group.tables:
         yield f"  {_states(group.tables)}"
+    if last := _last_maintenance(group):
+        yield f"  {last}"
+
+
+def _last_maintenance(group: GroupStatus) -> str:
+    found = [(each.last_maintenance, each) for each in group.tables if each.last_maintenance]
+    if not found:
+        return ""
+    last, table = max(found, key=lambda pair: pair[0].at)
+    return f"last maintenance {last.at:%Y-%m-%d %H:%M:%S}: {table.lake_table}, {chores_text(last.done)}"
 
 
 def _how_far(group: GroupStatus) -> str:
@@ -163,7 +174,8 @@ def _staged(group: GroupStatus) -> str:
 
 def _table(group: GroupStatus, width: int) -> list[str]:
     """The tables, with as many columns as there is room for: counts of changes go first, --json always has them."""
-    return fitting(_columns(group), width, (("inserted", "updated", "deleted"), ("position",)))
+    made_of = ("files", "small", "size", "dead rows", "in catalog")
+    return fitting(_columns(group), width, (made_of, ("inserted", "updated", "deleted"), ("position",)))
 
 
 def _columns(group: GroupStatus) -> dict[str, list[str]]:
@@ -180,9 +192,25 @@ def _columns(group: GroupStatus) -> dict[str, list[str]]:
         columns["lag"] = ["" if each.lag_seconds is None else short_duration(each.lag_seconds) for each in tables]
     if any(each.position not in (None, group.delivered_lsn) for each in tables):
         columns["position"] = [each.position or "" for each in tables]
+    columns |= _made_of(tables)
     if any(each.lake_table != each.table for each in tables):
         columns["lake table"] = ["" if each.lake_table == each.table else each.lake_table for each in tables]
     return columns
+
+
+def _made_of(tables: Sequence[TableStatus]) -> dict[str, list[str]]:
+    """What the tables are made of in the lake."""
+    figures = [each.figures for each in tables]
+    numbers = {
+        "files": [each and each.files for each in figures],
+        "small": [each and each.small_files for each in figures],
+        "dead rows": [each and each.deleted_rows for each in figures],
+        "in catalog": [each and each.inlined_rows + each.old_rows for each in figures],
+    }
+    shown = {name: ["" if n is None else f"{n:,}" for n in each] for name, each in numbers.items() if any(each)}
+    if any(each and each.bytes for each in figures):
+        shown["size"] = ["" if each is None else size_text(each.bytes) for each in figures]
+    return shown
 
 
 def _notes(table: TableStatus) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from headwater.config.groups import Flush, Group, Inline, Table
 from headwater.config.lakes import DuckLake, Iceberg
-from headwater.config.model import DEFAULT_FILE, Config, Maintenance, Server, Spark, unsupported
+from headwater.config.maintenance import Expire, Maintenance, Window
+from headwater.config.model import DEFAULT_FILE, Config, Server, Spark, unsupported
 from headwater.config.routes import (
     DestinationTable,
     FromTable,
@@ -21,6 +22,7 @@ __all__ = [
     "Config",
     "DestinationTable",
     "DuckLake",
+    "Expire",
     "Flush",
     "FromTable",
     "FromTemplate",
@@ -38,5 +40,6 @@ __all__ = [
     "Server",
     "Spark",
     "Table",
+    "Window",
     "unsupported",
 ]

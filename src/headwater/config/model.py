@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     SecretStr,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from headwater.config.base import Model, on_or_off, or_off
+from headwater.config.base import Model, on_or_off
 from headwater.config.contradictions import Parts, contradictions
 from headwater.config.file import SECRET_NAME, Document, explain, read
 from headwater.config.groups import Group
 from headwater.config.lakes import DuckLake, Iceberg, Lake
+from headwater.config.maintenance import Maintenance
 from headwater.config.routes import FromTemplate, Instance, Route
 from headwater.config.values import (
-    DurationOrOff,
-    GraceOrOff,
     GroupName,
     Name,
     Place,
     Port,
     PostgresUrl,
-    Switch,
     Text,
     iceberg_secrets,
     url_secrets,
 )
 from headwater.errors import ConfigError
 
-__all__ = ["DEFAULT_FILE", "Config", "Maintenance", "Server", "Spark", "unsupported"]
+__all__ = ["DEFAULT_FILE", "Config", "Server", "Spark", "unsupported"]
 
 DEFAULT_FILE = Path("headwater.yaml")
 _T = TypeVar("_T")
@@ -53,18 +47,6 @@ def _with_default_lake(tree: dict[str, Any]) -> dict[str, Any]:
         return tree
     filled = {n: {"lake": next(iter(lakes))} | g if isinstance(g, dict) else g for n, g in groups.items()}
     return tree | {"groups": filled}
-
-
-class Maintenance(Model):
-    """Of the lakes: what `maintain` does, and `run` by itself if the file has it."""
-
-    merge: Switch = True
-    expire: DurationOrOff = Field(default=None, json_schema_extra={"default": False})
-    orphans: GraceOrOff = Field(default=timedelta(days=1), json_schema_extra={"default": "1d"})
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return or_off(core, handler)
 
 
 class Spark(Model):
@@ -88,7 +70,7 @@ class Config(Model):
     groups: dict[GroupName, Group] = Field(default={})
     routes: dict[Name, Route] = Field(default={})
     instance: Instance | None = None  # None: this process has every destination
-    maintenance: Annotated[Maintenance | None, BeforeValidator(on_or_off)] = None  # None: `run` does none
+    maintenance: Annotated[Maintenance | None, BeforeValidator(on_or_off)] = Maintenance()  # None: `run` does none
     spark: Spark = Spark()
     server: Server | None = None
 

@@ -52,6 +52,7 @@ __all__ = [
     "Text",
     "Written",
     "duration",
+    "duration_or_off",
     "iceberg_secrets",
     "is_rest",
     "postgres_url",
@@ -100,7 +101,8 @@ def _switch(value: object) -> object:
     return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _or_off(value: object) -> timedelta | None:
+def duration_or_off(value: object) -> timedelta | None:
+    """A length of time, or None for `off`; ValueError if it is neither."""
     if value is None or _switch(value) is False:
         return None
     if isinstance(value, bool):
@@ -373,7 +375,7 @@ Duration = Annotated[
 ]
 DurationOrOff = Annotated[
     timedelta | None,
-    PlainValidator(_or_off),
+    PlainValidator(duration_or_off),
     PlainSerializer(lambda duration: f"{duration.total_seconds():g}s" if duration else False),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"const": False}], "examples": ["7d", "off"]}),
 ]

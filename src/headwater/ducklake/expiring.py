@@ -37,10 +37,12 @@ class Scheduled:
     path: str
 
 
-def expired(tx: Transaction, before: datetime, keep: Collection[int]) -> list[int]:
-    """The snapshots that a newer one replaced before this time; never the newest, and none of those to keep."""
+def expired(tx: Transaction, before: datetime, keep: Collection[int], newest: int = 1) -> list[int]:
+    """The snapshots that a newer one replaced before this time, without so many of the newest, and those to keep."""
     found = tx.rows("SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id")
-    return [id_ for (id_, _), (_, until) in pairwise(found) if moment(until) < before and id_ not in keep]
+    old = [id_ for (id_, _), (_, until) in pairwise(found) if moment(until) < before]
+    stay = {id_ for id_, _ in found[-newest:]} | set(keep)
+    return [id_ for id_ in old if id_ not in stay]
 
 
 def expire(lake: Lake, snapshots: Sequence[int]) -> None:

@@ -24,10 +24,14 @@ from headwater.errors import CommitConflict
 from headwater.lake.maintenance import FlushLimits
 from headwater.lake.sqltext import identifier
 
-__all__ = ["InlinedBin", "InlinedState", "due_to_flush", "inlined_state", "read_inlined_versions"]
+__all__ = ["InlinedBin", "InlinedState", "Moved", "due_to_flush", "inlined_state", "read_inlined_versions"]
 
 _LONG, _SHORT = ("varchar", "json", "blob", "list"), 8  # types of long values, and the bytes of others
-MOST_LAYERS = 8  # files for older versions of rows; if some row has more of them, they all stay in the catalog
+MOST_LAYERS = 8  # files for older versions of rows, if some row has many of them
+WORTH_A_FILE = 100  # such versions, each of another row
+
+
+Moved = tuple[tuple[int, int], ...]  # versions of rows: the row's id, and the snapshot that made it
 
 
 class InlinedState(NamedTuple):
@@ -100,10 +104,11 @@ def _since(tx: Transaction, name: str) -> datetime:
     return datetime.max.replace(tzinfo=UTC) if stored is None else moment(stored)
 
 
-def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, bool]:
-    """The rows of a bin, and whether those that have ended are among them; CommitConflict if they are others by now.
+def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, Moved | None]:
+    """The rows of a bin that move, and which ones of those that have ended; None: all of them do.
 
-    They are left out if a row has ended very often: each of its versions would need a file of its own.
+    If some rows have ended very often, each of their versions would need a file of its own. Then most of these stay.
+    CommitConflict if the rows are others by now.
     """
     with closing(open_catalog(bin.url)) as catalog, catalog.transaction() as tx:
         there = tx.existing([bin.table.name])
@@ -113,6 +118,9 @@ def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, bool]:
     rows = found.columns.append_column(ROW_ID, found.ids).append_column(SNAPSHOT_ID, found.begun)
     ended = pc.fill_null(found.ended, pa.scalar(NEVER, pa.int64())).to_numpy()
     versions = Versions(rows, np.asarray(ended, np.int64))
-    if len(versions.layers(bin.oldest)) > MOST_LAYERS:
-        return versions.alive(), False
-    return versions, True
+    layers = versions.layers(bin.oldest)
+    if len(layers) <= MOST_LAYERS:
+        return versions, None
+    worth = [each for each in layers[:MOST_LAYERS] if len(each) >= WORTH_A_FILE]
+    alive, moved = np.flatnonzero(versions.ended == NEVER), np.concatenate([np.empty(0, np.int64), *worth])
+    return versions.take(np.sort(np.concatenate([alive, moved]))), versions.take(moved).known_by()

@@ -21,14 +21,25 @@ from headwater.ducklake.writing import arrow_type
 from headwater.errors import TableError
 from headwater.lake.packing import packed
 
-__all__ = ["Bin", "MergeableFile", "bins_of", "group_of", "mergeable_files", "oldest_snapshot", "writable"]
+__all__ = [
+    "Bin",
+    "Epochs",
+    "MergeableFile",
+    "bins_of",
+    "group_of",
+    "mergeable_files",
+    "oldest_snapshot",
+    "readable",
+    "writable",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeableFile:
-    """A live data file. `columns` are those that it must keep; `low` is the lowest value of its leading key column.
+    """A data file. `columns` are those that it must keep; `low` is the lowest value of its leading key column.
 
-    If it has rows of several snapshots, `partial_max` is the newest of them.
+    If it has rows of several snapshots, `partial_max` is the newest of them. From the snapshot `end` on, it is no
+    longer part of the table.
     """
 
     live: LiveFile
@@ -37,6 +48,7 @@ class MergeableFile:
     partial_max: int | None
     columns: tuple[Field, ...]
     low: str | None = None
+    end: int | None = None
 
     @property
     def path(self) -> str:
@@ -48,7 +60,7 @@ class MergeableFile:
 
     @property
     def deleted(self) -> int:
-        return min(self.rows, self.live.deleted_count)
+        return 0 if self.end is not None else min(self.rows, self.live.deleted_count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +73,11 @@ class Bin:
     files: tuple[MergeableFile, ...]
     below: str
     oldest: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether only older snapshots show them."""
+        return self.files[0].end is not None
 
     @property
     def columns(self) -> tuple[Field, ...]:
@@ -79,7 +96,8 @@ def bins_of(files: Sequence[MergeableFile], table: LakeTable, key: Sequence[Fiel
 
 def group_of(table: LakeTable, file: MergeableFile) -> Hashable:
     """What files that are merged must have in common."""
-    return _below(table, file), file.live.partition_id, file.live.partition, _kept_by(file.columns)
+    ended = file.end is not None
+    return _below(table, file), file.live.partition_id, file.live.partition, _kept_by(file.columns), ended
 
 
 def mergeable_files(
@@ -103,10 +121,10 @@ def mergeable_files(
     }
     odd = _with_older_delete_files(tx, table.id)
     odd |= {id_ for id_, times in Counter(each.id for each in live).items() if times > 1}  # two delete files at once
-    epochs = _Epochs(tx, data_path, table.id)
+    epochs = Epochs(tx, data_path, table.id)
     found = []
     for each in live:
-        if each.id in stored and each.id not in odd and _readable(each, table):
+        if each.id in stored and each.id not in odd and readable(each, table):
             size, begin, partial_max = stored[each.id]
             columns = epochs.columns(max(partial_max or begin, oldest))
             if columns is not None:
@@ -120,7 +138,8 @@ def oldest_snapshot(tx: Transaction) -> int:
     return int(oldest)
 
 
-def _readable(file: LiveFile, table: LakeTable) -> bool:
+def readable(file: LiveFile, table: LakeTable) -> bool:
+    """Whether we know how to read it, and when its rows were deleted."""
     ours = file.delete_file is None or (file.delete_file.format == "parquet" and attempt_of(file.delete_file.path))
     return bool(ours) and file.mapping_id is None and file.path.startswith(table.path)
 
@@ -134,7 +153,7 @@ def _with_older_delete_files(tx: Transaction, table_id: int) -> set[int]:
     return {id_ for (id_,) in found}
 
 
-class _Epochs:
+class Epochs:
     """A table's columns over time."""
 
     def __init__(self, tx: Transaction, data_path: str, table_id: int) -> None:

@@ -24,6 +24,7 @@ from headwater.ducklake.model import (
 __all__ = [
     "columns_at",
     "commits",
+    "delete_file_of",
     "first_schema",
     "inlined_delete_counts",
     "live_files",
@@ -33,6 +34,7 @@ __all__ = [
     "newest_snapshot",
     "next_column_id",
     "partitionings",
+    "partitions_of_files",
     "relations",
     "resolved",
     "schema_path",
@@ -40,6 +42,7 @@ __all__ = [
     "table_at",
     "table_paths",
     "unions",
+    "with_inlined_deletes",
 ]
 
 _UNION = 100  # tables in one UNION ALL; SQLite allows 500
@@ -263,7 +266,7 @@ def live_files(
     paths = table_paths(tx, data_path, table_ids, snapshot)
     inlined = _inlined_deletes(tx, table_ids, snapshot)
     bounds = _bounds(tx, ids, bounds_of)
-    partitions = _partitions(tx, partitions_of)
+    partitions = partitions_of_files(tx, partitions_of)
     found = tx.rows(
         "SELECT f.data_file_id, f.table_id, f.path, f.path_is_relative, f.record_count, f.row_id_start, f.mapping_id,"
         " f.partition_id, d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.delete_count"
@@ -290,7 +293,7 @@ def live_files(
                 rows,
                 row_id_start,
                 mapping_id,
-                _delete_file(where, deleted),
+                delete_file_of(where, deleted),
                 dead[0],
                 dead[1],
                 bounds.get(id_, {}),
@@ -302,7 +305,8 @@ def live_files(
     return files
 
 
-def _delete_file(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
+def delete_file_of(table_path: str, row: Sequence[Any]) -> LiveDeleteFile | None:
+    """Of a row with its id, path, whether that is relative, format, snapshot and count; None if it has none."""
     id_, path, relative, format_, begin, count = row
     if id_ is None:
         return None
@@ -331,7 +335,7 @@ def mapped_names(
     return {each: (names[each], frozenset(in_path[each])) for each in names}
 
 
-def _partitions(tx: Transaction, table_ids: Collection[int]) -> dict[int, tuple[str | None, ...]]:
+def partitions_of_files(tx: Transaction, table_ids: Collection[int]) -> dict[int, tuple[str | None, ...]]:
     """By data file, its values for each partition key."""
     found: dict[int, list[str | None]] = defaultdict(list)
     for file_id, value in (
@@ -369,10 +373,11 @@ def unions(tx: Transaction, selects: Sequence[str]) -> Iterator[tuple[Any, ...]]
         yield from tx.rows(" UNION ALL ".join(selects[start : start + _UNION]))
 
 
-def _with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> list[str]:
-    wanted = [f"ducklake_inlined_delete_{table_id:d}" for table_id in sorted(table_ids)]
-    existing = tx.existing(wanted)
-    return [name for name in wanted if name in existing]
+def with_inlined_deletes(tx: Transaction, table_ids: Collection[int]) -> dict[int, str]:
+    """The catalog's tables of row numbers that are deleted from files of these tables, as far as there are any."""
+    wanted = {table_id: f"ducklake_inlined_delete_{table_id:d}" for table_id in sorted(table_ids)}
+    existing = tx.existing(wanted.values())
+    return {table_id: name for table_id, name in wanted.items() if name in existing}
 
 
 def _inlined_deletes(
@@ -381,7 +386,7 @@ def _inlined_deletes(
     selects = [
         # Rows of deleted files may stay in these tables; file ids are never reused.
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
-        for name in _with_inlined_deletes(tx, table_ids)
+        for name in with_inlined_deletes(tx, table_ids).values()
     ]
     rows = np.array(list(unions(tx, selects)), np.int64).reshape(-1, 3)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -393,6 +398,7 @@ def _inlined_deletes(
 def inlined_delete_counts(tx: Transaction, table_ids: Collection[int]) -> dict[int, int]:
     """How many inlined deletes each data file has."""
     selects = [
-        f"SELECT file_id, count(*) FROM {name} GROUP BY file_id" for name in _with_inlined_deletes(tx, table_ids)
+        f"SELECT file_id, count(*) FROM {name} GROUP BY file_id"
+        for name in with_inlined_deletes(tx, table_ids).values()
     ]
     return dict(unions(tx, selects))

@@ -6,15 +6,15 @@ They stay on disk for a while, for those who are reading them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headwater import failpoints
 from headwater.ducklake import attempts, reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.flushing import InlinedBin, inlined_state
+from headwater.ducklake.flushing import InlinedBin, Moved, inlined_state
 from headwater.ducklake.mergeable import Bin, MergeableFile
-from headwater.ducklake.model import LakeTable, LiveFile, Snapshot
+from headwater.ducklake.model import LakeTable, LiveFile, RowNumbers, Snapshot
 from headwater.ducklake.versions import VersionsFile
 from headwater.lake.sqltext import identifier
 
@@ -31,11 +31,23 @@ _OF_A_FILE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replacement:
-    """What is in a bin, and the files that have its rows now; of rows in the catalog, perhaps only those alive."""
+    """What is in a bin, and the files that have its rows now.
+
+    Of the rows in the catalog that have ended, only those in `moved` have; None: all.
+    `late` has, for some of the files by their numbers, rows in them that were deleted meanwhile, and in which snapshot.
+    """
 
     bin: Bin | InlinedBin
     files: tuple[VersionsFile, ...]
-    ended_too: bool = True
+    moved: Moved | None = None
+    late: Mapping[int, tuple[RowNumbers, RowNumbers]] = field(default_factory=dict)
+
+    @property
+    def left_behind(self) -> int:
+        """How many rows stay in the catalog."""
+        if self.moved is None or not isinstance(self.bin, InlinedBin):
+            return 0
+        return self.bin.state.ended - len(self.moved)
 
     @property
     def old(self) -> tuple[MergeableFile, ...]:
@@ -83,27 +95,29 @@ def replace_files(
 
 
 def _still_valid(tx: Transaction, table_id: int, planned: Sequence[Replacement]) -> list[Replacement]:
-    """Those whose files are live, with the deletes that they had, or whose rows in the catalog are what they were."""
+    """Those whose files are what they were, with the same deletes, or whose rows in the catalog are."""
     files = [file.live for each in planned for file in each.old]
-    now = dict(
-        tx.rows(
-            "SELECT f.data_file_id, d.delete_file_id FROM ducklake_data_file f LEFT JOIN ducklake_delete_file d"
-            " ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL"
-            " WHERE f.data_file_id {among} AND f.end_snapshot IS NULL",
+    now = {
+        id_: (end, deletes)
+        for id_, end, deletes in tx.rows(
+            "SELECT f.data_file_id, f.end_snapshot, d.delete_file_id FROM ducklake_data_file f"
+            " LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id"
+            " AND coalesce(d.end_snapshot, -1) = coalesce(f.end_snapshot, -1) WHERE f.data_file_id {among}",
             tx.ids(each.id for each in files),
         )
-    )
+    }
     inlined = reading.inlined_delete_counts(tx, [table_id])
 
-    def unchanged(file: LiveFile) -> bool:
-        seen = file.delete_file.id if file.delete_file else None
-        return file.id in now and now[file.id] == seen and inlined.get(file.id, 0) == len(file.inlined_positions)
+    def unchanged(file: MergeableFile) -> bool:
+        live = file.live
+        seen = file.end, (live.delete_file.id if live.delete_file else None)
+        return now.get(live.id) == seen and inlined.get(live.id, 0) == len(live.inlined_positions)
 
     names = tx.existing({each.bin.table.name for each in planned if isinstance(each.bin, InlinedBin)})
 
     def valid(each: Replacement) -> bool:
         if isinstance(each.bin, Bin):
-            return all(unchanged(file.live) for file in each.bin.files)
+            return all(unchanged(file) for file in each.bin.files)
         name = each.bin.table.name
         return bool(each.files) and name in names and inlined_state(tx, name) == each.bin.state
 
@@ -123,8 +137,9 @@ def _forget(tx: Transaction, data_path: str, table_id: int, files: Sequence[Live
 def _forget_inlined(tx: Transaction, replacements: Sequence[Replacement]) -> None:
     for each in replacements:
         if isinstance(each.bin, InlinedBin):
-            alive = "" if each.ended_too else " WHERE end_snapshot IS NULL"
-            tx.send(f"DELETE FROM {identifier(each.bin.table.name)}{alive}")
+            name = identifier(each.bin.table.name)
+            tx.send(f"DELETE FROM {name}" + ("" if each.moved is None else " WHERE end_snapshot IS NULL"))
+            tx.execute_many(f"DELETE FROM {name} WHERE row_id = %s AND begin_snapshot = %s", each.moved or ())
 
 
 def schedule_deletion(tx: Transaction, data_path: str, files: Iterable[tuple[int, str]]) -> None:
@@ -144,13 +159,16 @@ def _insert(tx: Transaction, table_id: int, newest: Snapshot, replacements: Sequ
     deletes: list[tuple[object, ...]] = []
     columns: list[tuple[object, ...]] = []
     partitions: list[tuple[object, ...]] = []
+    marks: list[tuple[object, ...]] = []
     next_id = newest.next_file_id
     for each in replacements:
         partition_id, partition = (
             (each.old[0].live.partition_id, each.old[0].live.partition) if each.old else (None, ())
         )
-        for file in each.files:
+        for number, file in enumerate(each.files):
             id_, next_id = next_id, next_id + 1
+            if number in each.late:
+                marks += ((id_, int(row), int(at)) for row, at in zip(*each.late[number], strict=True))
             new, gone = file.data, file.deletes
             data.append(
                 (id_, table_id, file.begin, file.end, new.path, True, "parquet", new.rows, new.size, new.footer_size,
@@ -186,6 +204,11 @@ def _insert(tx: Transaction, table_id: int, newest: Snapshot, replacements: Sequ
         " delete_count, file_size_bytes, footer_size, partial_max",
         deletes,
     )
+    if marks:
+        name = f"ducklake_inlined_delete_{table_id:d}"
+        if not tx.existing([name]):
+            tx.send(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+        tx.insert(name, "file_id, row_id, begin_snapshot", marks)
 
 
 def _correct_stats(tx: Transaction, table_id: int, replacements: Sequence[Replacement]) -> None:
@@ -195,12 +218,8 @@ def _correct_stats(tx: Transaction, table_id: int, replacements: Sequence[Replac
     narrower. So there must not be any, as after each commit of ours.
     """
     alive = [file.data for each in replacements for file in each.files if file.end is None]
-    old = [file for each in replacements for file in each.old]
-    inlined = [
-        each.bin.state.rows - (0 if each.ended_too else each.bin.state.ended)
-        for each in replacements
-        if isinstance(each.bin, InlinedBin)
-    ]
+    old = [file for each in replacements for file in each.old if file.end is None]
+    inlined = [each.bin.state.rows - each.left_behind for each in replacements if isinstance(each.bin, InlinedBin)]
     tx.send(
         "UPDATE ducklake_table_stats SET record_count = record_count + %s, file_size_bytes = file_size_bytes + %s"
         " WHERE table_id = %s",

@@ -8,8 +8,20 @@ from headwater.flow.capture import capture
 from headwater.flow.copy import copy
 from headwater.flow.deliver import deliver
 from headwater.flow.gaps import mend
-from headwater.flow.maintain import maintain
+from headwater.flow.maintain import maintain, merge_files
 from headwater.flow.mirroring import Mirroring, retry, tidy, try_again
 from headwater.flow.recording import Delivered
 
-__all__ = ["Delivered", "Mirroring", "capture", "copy", "deliver", "maintain", "mend", "retry", "tidy", "try_again"]
+__all__ = [
+    "Delivered",
+    "Mirroring",
+    "capture",
+    "copy",
+    "deliver",
+    "maintain",
+    "mend",
+    "merge_files",
+    "retry",
+    "tidy",
+    "try_again",
+]

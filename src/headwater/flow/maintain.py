@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -13,44 +14,46 @@ from headwater.change import TableName
 from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, MergeWriter
 from headwater.spark import collected, on_tasks
 
-__all__ = ["maintain"]
+__all__ = ["maintain", "merge_files"]
 
 _REPORT = pa.schema([pa.field("report", pa.binary())])
 
 
 def maintain(
-    spark: Callable[[], SparkSession],
-    maintenance: Maintenance,
-    table: TableName,
-    policy: MaintenancePolicy,
-    most: int | None = None,
+    spark: Callable[[], SparkSession], maintenance: Maintenance, table: TableName, policy: MaintenancePolicy
 ) -> Chores:
-    """Do what is worth doing in a table: merge its files, of at most so many bins, expire snapshots, remove orphans.
+    """Do what is worth doing in a table: merge its files, expire snapshots, remove orphans.
 
     What a delivery changes meanwhile is left for the next time.
     """
-    done = _merge(spark, maintenance, table, policy, most)
+    done = merge_files(spark, maintenance, table, policy)
     if policy.expire is not None:
-        done += maintenance.expire(table, policy.expire, policy.keep)
+        done += maintenance.expire(table, policy.expire, policy.keep, policy.newest)
     if policy.orphans is not None:
         done += maintenance.remove_orphans(table, policy.orphans)
     return done
 
 
-def _merge(
+def merge_files(
     spark: Callable[[], SparkSession],
     maintenance: Maintenance,
     table: TableName,
     policy: MaintenancePolicy,
-    most: int | None,
+    most: int | None = None,
+    between: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Chores:
+    """Write files that take the place of others, or of rows in the catalog: of at most so many bins.
+
+    They are committed inside `between`.
+    """
     merging = maintenance.merging(table, policy, most)
     if merging is None:
         return Chores()
     job = on_tasks(spark(), merging.bins, _reported(merging.writer), _REPORT)
     reports = [row.report for row in collected(job)]
     failpoints.hit("maintain.written")
-    done = merging.commit(reports)
+    with between():
+        done = merging.commit(reports)
     failpoints.hit("maintain.merged")
     return done
 

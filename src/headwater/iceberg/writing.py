@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +47,12 @@ class DataFolder:
 
 
 def write_data_file(
-    where: DataFolder, rows: pa.Table, schema: Schema, spec_id: int = 0, partition: Partition = (), kind: str = ""
+    where: DataFolder,
+    rows: Iterable[pa.RecordBatch] | pa.Table,
+    schema: Schema,
+    spec_id: int = 0,
+    partition: Partition = (),
+    kind: str = "",
 ) -> NewFile:
     """Write rows, all of one partition, into a new file; columns are taken by name."""
     path, metrics = where.new_path(kind), MetricsCollector(schema)

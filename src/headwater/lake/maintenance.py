@@ -5,14 +5,24 @@ It is safe beside deliveries, which never wait for it: where the two meet, maint
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Protocol
 
 from headwater.change import TableName
+from headwater.lake.packing import ENOUGH_FILES, Packable, is_small
 
-__all__ = ["Chores", "FlushLimits", "Maintenance", "MaintenancePolicy", "MergeWriter", "Merging"]
+__all__ = [
+    "Chores",
+    "Figures",
+    "FlushLimits",
+    "Maintenance",
+    "MaintenancePolicy",
+    "MergeWriter",
+    "Merging",
+    "figures_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +41,14 @@ class FlushLimits:
 class MaintenancePolicy:
     """What to do; None: not at all. `expire` is the age of snapshots, `orphans` that of files that no snapshot has.
 
-    `keep` are snapshots of the lake that do not expire, however old they are.
+    `keep` are snapshots of the lake that do not expire, however old they are, and nor do the `newest` ones.
     """
 
     merge: bool = True
     expire: timedelta | None = None
     orphans: timedelta | None = None
     keep: frozenset[int] = frozenset()
+    newest: int = 1
     flush: FlushLimits | None = FlushLimits()
 
 
@@ -59,6 +70,44 @@ class Chores:
 
     def __bool__(self) -> bool:
         return self != Chores()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a table is made of now. Rows that are deleted are still in its files; others are in the lake's catalog.
+
+    The inlined rows are those that are alive; `old_rows` are earlier versions in the catalog, and `old_files` files,
+    that only older snapshots show.
+    """
+
+    files: int = 0
+    small_files: int = 0
+    bytes: int = 0
+    deleted_rows: int = 0
+    inlined_rows: int = 0
+    old_rows: int = 0
+    old_files: int = 0
+    old_bytes: int = 0
+
+    @property
+    def may_need_merging(self) -> bool:
+        """Whether it is worth looking at the single files."""
+        return max(self.small_files, self.old_files) >= ENOUGH_FILES or self.deleted_rows > 0
+
+    @property
+    def may_need_flushing(self) -> bool:
+        return self.inlined_rows > 0 or self.old_rows > 0
+
+
+def figures_of(files: Iterable[Packable]) -> Figures:
+    """The figures of a table that is made of these files alone."""
+    found = list(files)
+    return Figures(
+        len(found),
+        sum(map(is_small, found)),
+        sum(each.size for each in found),
+        sum(each.deleted for each in found),
+    )
 
 
 class Merging(Protocol):
@@ -93,6 +142,10 @@ class Maintenance(Protocol):
 
     def tables(self) -> Sequence[TableName]: ...
 
+    def figures(self) -> Mapping[TableName, Figures]:
+        """What its tables are made of; it costs little, however many tables there are."""
+        ...
+
     def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
         """What would be done; nothing is changed."""
         ...
@@ -101,10 +154,10 @@ class Maintenance(Protocol):
         """Begin to merge files, and to move rows from the catalog into files: at most so many bins; None: no need."""
         ...
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = ()) -> Chores:
+    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
         """Remove snapshots that were replaced longer ago than this, and the files that only they needed.
 
-        Where snapshots are those of the whole lake, the ones to `keep` stay.
+        So many of the newest ones stay, and those to `keep`: all of them, where snapshots are not the whole lake's.
         """
         ...
 

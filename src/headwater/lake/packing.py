@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["FILE_BYTES", "FILE_ROWS", "FULL", "MERGED_BYTES", "Packable", "packed"]
+__all__ = ["ENOUGH_FILES", "FILE_BYTES", "FILE_ROWS", "FULL", "MERGED_BYTES", "Packable", "is_small", "packed"]
 
 FILE_BYTES = 64 << 20  # of a file that is full; a worker sorts the rows of a bin in memory
 FILE_ROWS = 1_000_000
 FULL = "-full"  # in the name of a file that is small only because its rows are so much alike
-MERGED_BYTES = 256 << 20  # of rows that are sorted in memory; as much as a delivery writes into one file
+MERGED_BYTES = 128 << 20  # of rows that are held in memory to be sorted
 MANY_DELETES = 0.2  # of a file's rows: it is worth writing again, even alone
 ENOUGH_FILES = 5  # of about one size
 TIER = 8  # how much larger the files of the next size are: a row is written again only a few times in its life
@@ -51,10 +51,15 @@ def packed(
 def _worth(files: Sequence[F]) -> list[F]:
     tiers: defaultdict[int, list[F]] = defaultdict(list)
     for each in files:
-        if _filled(each) < 0.5:
+        if is_small(each):
             tiers[_tier(each)].append(each)
     small = [each for tier in tiers.values() if len(tier) >= ENOUGH_FILES for each in tier if not _worn(each)]
     return [*filter(_worn, files), *small]
+
+
+def is_small(file: Packable) -> bool:
+    """Whether it is worth merging with others of its size."""
+    return _filled(file) < 0.5
 
 
 def _bins(files: Iterable[F]) -> Iterator[tuple[F, ...]]:

@@ -20,6 +20,7 @@ __all__ = [
     "WrittenParquet",
     "field_id",
     "field_with_id",
+    "in_order",
     "opened",
     "read_columns",
     "read_group",
@@ -93,6 +94,12 @@ def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColu
     names = [column.stored for column in columns if column.stored is not None]
     found = parquet.read_row_group(group, columns=names, use_threads=False) if names else None
     return [column.shown(found, rows) for column in columns]
+
+
+def in_order(rows: pa.Table, places: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The rows at these places, a row group at a time: a sorted copy of all of them would need as much memory again."""
+    for start in range(0, len(places), _ROW_GROUP):
+        yield from rows.take(pa.array(places[start : start + _ROW_GROUP])).combine_chunks().to_batches()
 
 
 class WrittenParquet(NamedTuple):

@@ -328,6 +328,10 @@ class Sink(Protocol[NewMirror, P]):
         """None for a lake that needs none."""
         ...
 
+    def look_again(self) -> None:
+        """Others have changed the lake, as is known: what is remembered of it is out of date."""
+        ...
+
     def close(self) -> None: ...
 
 

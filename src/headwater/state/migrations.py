@@ -182,6 +182,22 @@ MIGRATIONS = (
         begun_at timestamptz NOT NULL DEFAULT now()
     );
     """,
+    """
+    CREATE TABLE headwater.pins ( -- snapshots that do not expire, since they are being read
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        lake_id text NOT NULL,
+        snapshot_id bigint NOT NULL,
+        expires_at timestamptz NOT NULL -- of a reader that was killed, too
+    );
+    CREATE TABLE headwater.maintained ( -- what maintenance has last done to a table of a group's lake
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        lake_schema text NOT NULL,
+        lake_table text NOT NULL,
+        done jsonb NOT NULL,
+        done_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (group_name, lake_schema, lake_table)
+    );
+    """,
 )
 
 

@@ -9,13 +9,15 @@ from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
 from headwater.state.fences import Fences
 from headwater.state.groups import Groups
+from headwater.state.maintained import Maintenances
+from headwater.state.pins import Pins
 from headwater.state.routes import Routes
 from headwater.state.tables import Tables, write_counts
 
 __all__ = ["State"]
 
 
-class State(Groups, Tables, Fences, Routes):
+class State(Groups, Tables, Fences, Pins, Maintenances, Routes):
     """Everything that must be known again after a restart. `Database` says how it behaves as a connection."""
 
     def record_delivery(

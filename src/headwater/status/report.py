@@ -11,11 +11,14 @@ from typing import Literal
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError, Unreachable
+from headwater.lake.maintenance import Figures
 from headwater.source.generated import not_sent
 from headwater.state import GroupRow, State, TableRow
 from headwater.state.connection import SharedConnection
 from headwater.state.leftover import Leftover, leftovers
+from headwater.state.maintained import LastMaintenance
 from headwater.state.processes import Process, processes, supervised
+from headwater.status.figures import LakeFigures
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
 from headwater.status.routes import RouteStatus, route_statuses
 
@@ -50,6 +53,8 @@ class TableStatus:
     error: str | None
     retry_at: datetime | None
     not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
+    figures: Figures | None = None  # what it is made of in the lake; None: it is not known
+    last_maintenance: LastMaintenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +159,19 @@ def open_status(config: Config, env: Mapping[str, str]) -> Iterator[Callable[[],
     """Ask as often as you like: the connections stay open. S3 takes its keys from the AWS_* variables in `env`."""
     oldest = Oldest(config.source)
     with closing(State(SharedConnection(config.source))) as source, closing(State.connect(config.state_url)) as state:
-        yield lambda: status(config, env, source, state, oldest)
+        figures = LakeFigures(config, env)
+        yield lambda: status(config, env, source, state, oldest, figures)
 
 
-def status(config: Config, env: Mapping[str, str], source: State, state: State, oldest: Oldest) -> Status:
-    """Ask the state and the source; without the source, what the state knows."""
+def status(
+    config: Config,
+    env: Mapping[str, str],
+    source: State,
+    state: State,
+    oldest: Oldest,
+    figures: LakeFigures | None = None,
+) -> Status:
+    """Ask the state and the source; without the source, what the state knows. With `figures`, ask the lakes, too."""
     if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
         raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
     rows = {name: state.group(name) for name in config.groups}
@@ -171,8 +184,24 @@ def status(config: Config, env: Mapping[str, str], source: State, state: State, 
     asked = _Asked(state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
     groups = tuple(each if each.lake in config.ducklakes else replace(each, snapshot_id=None) for each in groups)
+    if figures is not None:
+        groups = tuple(_with_figures(each, state, figures, rows[each.name]) for each in groups)
     routes = route_statuses(config, env, state, config.routes)
     return Status(_text(view.lsn if view else None), error, groups, left, routes)
+
+
+def _with_figures(group: GroupStatus, state: State, figures: LakeFigures, row: GroupRow | None) -> GroupStatus:
+    if row is None:
+        return group
+    made_of, done = figures.of(row), state.maintained(group.name)
+    names = {str(name): name for name in (*made_of, *done)}
+    tables = [
+        replace(each, figures=made_of.get(name), last_maintenance=done.get(name))
+        if (name := names.get(each.lake_table))
+        else each
+        for each in group.tables
+    ]
+    return replace(group, tables=tuple(tables))
 
 
 def _unsent(source: State, state: State, config: Config) -> dict[int, list[str]]:

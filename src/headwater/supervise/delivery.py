@@ -19,11 +19,12 @@ from headwater.spark import session, warm_up
 from headwater.state import Lock
 from headwater.state.processes import announced
 from headwater.supervise.grouproutes import GroupRoutes
-from headwater.supervise.maintaining import BackgroundMaintenance
 from headwater.supervise.opening import mirroring, open_state, when_free
+from headwater.supervise.precedence import Precedence
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routing import RouteDelivery
 from headwater.supervise.threads import DeliveryThread
+from headwater.supervise.upkeep import MaintenanceThread
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.1
 DRAIN_SECONDS = 30.0
+MAINTENANCE_GRACE = 5.0  # for all groups together
 RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
 
 _STAGED = """
@@ -60,8 +62,9 @@ def deliver_forever(
     """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
+    precedence = Precedence()
     threads = [
-        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env)) for name in config.groups),
+        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env), precedence) for name in config.groups),
         *(
             RouteDelivery(config, env, name, spark, stop, Reloading(file, env))
             for name, route in config.routes.items()
@@ -71,11 +74,28 @@ def deliver_forever(
     for thread in threads:
         thread.all_needed = all_needed
         thread.start()
+    beside = _maintenance(config, env, spark, stop, precedence)
     for thread in threads:
         thread.join()
+    deadline = time.monotonic() + MAINTENANCE_GRACE
+    for each in beside:  # what it is at can be given up at any moment
+        each.join(max(0.0, deadline - time.monotonic()))
     with suppress(Exception):  # it may be gone already
         spark.stop()
     return max((thread.exit_code for thread in threads), default=0)
+
+
+def _maintenance(
+    config: Config, env: Mapping[str, str], spark: SparkSession, stop: threading.Event, precedence: Precedence
+) -> list[MaintenanceThread]:
+    if config.maintenance is None:
+        return []
+    threads = [
+        MaintenanceThread(config, config.maintenance, env, group, spark, stop, precedence) for group in config.groups
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 class _GroupDelivery(DeliveryThread):
@@ -87,14 +107,13 @@ class _GroupDelivery(DeliveryThread):
         spark: SparkSession,
         stop: threading.Event,
         reload: Callable[[], Config | None],
+        precedence: Precedence,
     ) -> None:
         super().__init__(f"group {name}", config, env, spark, stop)
         self._group = name
         self._reload = reload
         self._flush = config.groups[name].flush
-        self._maintenance = (
-            BackgroundMaintenance(config.maintenance, self._flush.inline) if config.maintenance else None
-        )
+        self._precedence = precedence
 
     def work(self) -> None:
         """Hold the group's lock and deliver; returns after `stop`, drained."""
@@ -127,8 +146,6 @@ class _GroupDelivery(DeliveryThread):
             flow.retry(m)
             flow.copy(m)
             self._deliver_until_retry(m, routes)
-            if self._maintenance is not None and self._maintenance.has_time(time.monotonic(), busy=self._due(m)):
-                self._maintenance.step(m)
             lock.keep()
 
     def _deliver_until_retry(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
@@ -148,7 +165,10 @@ class _GroupDelivery(DeliveryThread):
     def _deliver(self, m: flow.Mirroring) -> flow.Delivered | None:
         begun = time.monotonic()
         try:
-            done = flow.deliver(m)
+            with self._precedence.delivery(self._config.groups[self._group].lake) as rewritten:
+                if rewritten:
+                    m.sink.look_again()
+                done = flow.deliver(m)
         except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
             logger.warning("planning again: %s", error)  # the lake's position says what landed
             return None

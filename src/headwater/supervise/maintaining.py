@@ -1,12 +1,11 @@
-"""`headwater maintain`, and the same in the background of `run`: one table after the other, deliveries first."""
+"""`headwater maintain`: one table after the other. `upkeep` does the same inside `run`."""
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.change import TableName
-from headwater.config import Config, Inline, Maintenance
+from headwater.config import Config, Maintenance
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.lake import quarantine
-from headwater.lake.maintenance import Chores, FlushLimits, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy
+from headwater.lake.maintenance import Maintenance as LakeMaintenance
 from headwater.lake.sink import Sink
 from headwater.logs import redact
 from headwater.spark import JobDied, session
@@ -25,13 +25,9 @@ from headwater.state import State
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import open_state
 
-__all__ = ["BackgroundMaintenance", "Maintained", "keeping", "maintain_all"]
+__all__ = ["Maintained", "allowed_at", "keeping", "maintain_all", "maintenance_lock", "policy_of"]
 
-logger = logging.getLogger(__name__)
-
-EVERY, ORPHANS_EVERY = 60.0, 3600.0  # seconds between two looks at a table, in the background
-AT_LEAST_EVERY = 60.0  # seconds between two steps, if deliveries leave no time for more
-PATIENCE = 10.0  # seconds to wait for another `maintain`
+PATIENCE = 60.0  # seconds to wait for another `maintain`, or for the unit of work that `run` is at
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +39,14 @@ class Maintained:
     chores: Chores
     note: str = ""
     error: int = 0  # the exit code that fits
+    figures: Figures | None = None  # what the table was made of before
 
 
 def maintain_all(config: Config, env: Mapping[str, str], names: Sequence[str], *, dry_run: bool) -> list[Maintained]:
     """Maintain the named tables of the lakes, or all of them."""
     with closing(open_state(config)) as state:
         wanted = _known(state, config, names)
-        run = _Run(config, env, state, wanted, _policy(config.maintenance or Maintenance()), dry_run)
+        run = _Run(config, env, state, wanted, policy_of(config.maintenance or Maintenance()), dry_run)
         try:
             return [each for group in config.groups for each in run.group(group)]
         finally:
@@ -72,15 +69,22 @@ class _Run:
             maintenance, policy = sink.maintenance(), keeping(self.policy, self.state, sink)
             if maintenance is None:
                 return []
-            names = list(self._chosen(maintenance.tables()))
+            names, figures = list(self._chosen(maintenance.tables())), maintenance.figures()
             if self.dry_run:
-                return [self._one(group, name, lambda n: maintenance.plan(n, policy)) for name in names]
-            with self.state.lock(_lock(group), PATIENCE):
-                maintenance.collect()
-                return [
-                    self._one(group, name, lambda n: flow.maintain(self._spark, maintenance, n, policy))
-                    for name in names
-                ]
+                found = [self._one(group, name, lambda n: maintenance.plan(n, policy)) for name in names]
+            else:
+                with self.state.lock(maintenance_lock(group), PATIENCE):
+                    maintenance.collect()
+                    found = [
+                        self._one(group, name, lambda n: self._work(group, maintenance, n, policy)) for name in names
+                    ]
+            return [replace(each, figures=figures.get(name)) for name, each in zip(names, found, strict=True)]
+
+    def _work(self, group: str, maintenance: LakeMaintenance, name: TableName, policy: MaintenancePolicy) -> Chores:
+        done = flow.maintain(self._spark, maintenance, name, policy)
+        if done:
+            self.state.record_maintained(group, name, done)
+        return done
 
     def _one(self, group: str, name: TableName, work: Callable[[TableName], Chores]) -> Maintained:
         """One table's trouble stays its own."""
@@ -104,70 +108,33 @@ class _Run:
         return self.started[0]
 
 
-class BackgroundMaintenance:
-    """Maintenance between the deliveries of a group: one table at a time, and a few files of it."""
-
-    def __init__(self, config: Maintenance, inline: Inline | None = None) -> None:
-        flush = FlushLimits(inline.rows, inline.age) if inline else None  # rows there are of other clients, then
-        self._policy = replace(_policy(config), flush=flush)
-        self._waiting: list[TableName] = []
-        self._looked = -EVERY
-        self._stepped = time.monotonic()
-        self._swept: dict[TableName, float] = {}
-
-    def has_time(self, now: float, *, busy: bool) -> bool:
-        """Whether to take a step: between deliveries, and now and then though one is due.
-
-        Else a lake that is written to all the time would never have its files merged, and deliveries would get slower.
-        """
-        return not busy or now - self._stepped >= AT_LEAST_EVERY
-
-    def step(self, m: flow.Mirroring) -> None:
-        """Maintain the table whose turn it is, if one is due and no `maintain` runs."""
-        now, maintenance = time.monotonic(), m.sink.maintenance()
-        self._stepped = now
-        if maintenance is None or (not self._waiting and now - self._looked < EVERY):
-            return
-        try:
-            with m.state.lock(_lock(m.group), 0):
-                if not self._waiting:
-                    maintenance.collect()
-                    self._waiting, self._looked = list(maintenance.tables()), now
-                name = self._waiting.pop(0)
-                cores, policy = m.spark.sparkContext.defaultParallelism, self._due(name, now)
-                kept = keeping(policy, m.state, m.sink)
-                done = flow.maintain(lambda: m.spark, maintenance, name, kept, cores)
-        except (HeadwaterError, JobDied, OSError) as error:  # it comes round again
-            logger.warning("maintenance of group %s is left for later: %s", m.group, error)
-            self._looked = now
-            return
-        if done:
-            logger.info("maintained %s: %s", name, done)
-
-    def _due(self, name: TableName, now: float) -> MaintenancePolicy:
-        """To look for orphans means to list all files of a table: that is not done in every round."""
-        if now - self._swept.get(name, -ORPHANS_EVERY) < ORPHANS_EVERY:
-            return replace(self._policy, orphans=None)
-        self._swept[name] = now
-        return self._policy
+def policy_of(config: Maintenance) -> MaintenancePolicy:
+    """What the file asks for, at any time of the day."""
+    expire = config.expire
+    policy = MaintenancePolicy(config.merge, None, config.orphans)
+    return policy if expire is None else replace(policy, expire=expire.age, newest=expire.keep)
 
 
-def _policy(config: Maintenance) -> MaintenancePolicy:
-    return MaintenancePolicy(config.merge, config.expire, config.orphans)
+def allowed_at(config: Maintenance, moment: datetime) -> MaintenancePolicy:
+    """What `run` may do now: outside the window, it only moves rows from the catalog into files."""
+    if config.window is None or config.window.includes(moment):
+        return policy_of(config)
+    return MaintenancePolicy(merge=False)
 
 
 def keeping(policy: MaintenancePolicy, state: State, sink: Sink[Any, Any]) -> MaintenancePolicy:
-    """The policy, which keeps the snapshots from which routes will read on."""
+    """The policy, which keeps the snapshots from which routes will read on, and those that a `verify` is reading."""
     if policy.expire is None:
         return policy
     id_ = sink.lake_id()
     routes = [each for each in state.routes() if each.source_id == id_]
     behind = [row.behind for name in {each.name for each in routes} for row in state.destinations(name)]
     positions = (*(each.position for each in routes), *behind)
-    return replace(policy, keep=frozenset(each for each in positions if each is not None))
+    return replace(policy, keep=frozenset(each for each in (*positions, *state.pins(id_)) if each is not None))
 
 
-def _lock(group: str) -> str:
+def maintenance_lock(group: str) -> str:
+    """Whoever maintains a group's lake holds it, for a unit of work at least."""
     return f"maintain:{group}"
 
 

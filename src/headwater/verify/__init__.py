@@ -71,7 +71,8 @@ def verify(
     for _ in range(TRIES):
         with exported_snapshot(m.source_url) as exported, aligned(m, exported.lsn, patience) as snapshot:
             if snapshot is not None:
-                return _compared(m, choice, exported, snapshot)
+                with m.state.pinned(m.lake_id, snapshot):
+                    return _compared(m, choice, exported, snapshot)
     raise Unreachable(
         f"the lake of group {m.group!r} could not be aligned with a snapshot of the source in {TRIES} attempts",
         hint="try again",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headwater import failpoints
 from headwater.change import TableName
+from headwater.ducklake.ended import ended_files
 from headwater.ducklake.expiring import delete_scheduled, expire, expired, purge_inlined, scheduled_before
+from headwater.ducklake.figures import table_figures
 from headwater.ducklake.flushing import InlinedBin, due_to_flush
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.mergeable import Bin, bins_of, mergeable_files, oldest_snapshot
@@ -17,7 +19,7 @@ from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.orphans import Orphan, delete_orphans, orphans
 from headwater.errors import TableError
 from headwater.lake import history, quarantine
-from headwater.lake.maintenance import Chores, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy
 from headwater.sink.ducklake.merging import DuckLakeMerging, chores_of
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 from headwater.sink.ducklake.standing import standings
@@ -44,12 +46,23 @@ class DuckLakeMaintenance:
         here = [each.name for each in self._standings().values()]
         return [*here, *([quarantine.NAME] if self.lake.table(quarantine.NAME) else [])]
 
+    def figures(self) -> Mapping[TableName, Figures]:
+        if not self.lake.prepared():
+            return {}
+        with self.lake.at_once(), self.lake.reading() as tx:
+            tables = {each.table.id: each.name for each in self._standings().values()}
+            if (kept := self.lake.table(quarantine.NAME)) is not None:
+                tables[kept.id] = quarantine.NAME
+            found = table_figures(tx, tables)
+        return {name: found[id_] for id_, name in tables.items()}
+
     def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
         found, chores, first = self._found(table), Chores(), table in self.tables()[:1]
         bins = self._bins(found, policy)
         chores += chores_of(bins, len(bins))
         if policy.expire is not None and first:
-            chores += Chores(expired_snapshots=len(self._expired(policy.expire, policy.keep)))
+            gone = self._expired(policy.expire, policy.keep, policy.newest)
+            chores += Chores(expired_snapshots=len(gone))
         if first and (policy.expire is not None or policy.orphans is not None):
             with self.lake.reading() as tx:
                 due = scheduled_before(tx, self.lake.data_path, datetime.now(UTC) - READERS)
@@ -67,9 +80,9 @@ class DuckLakeMaintenance:
         writer = DuckLakeMergeWriter(found.path, [each.id for each in self._key(found)], attempt, self.lake.s3)
         return DuckLakeMerging(self.lake, found, bins, writer)
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = ()) -> Chores:
+    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
         self._found(table)
-        gone = self._expired(age, keep)
+        gone = self._expired(age, keep, newest)
         if gone:
             expire(self.lake, gone)
             failpoints.hit("maintain.expired")
@@ -102,8 +115,9 @@ class DuckLakeMaintenance:
         with lake.reading() as tx:
             oldest = oldest_snapshot(tx)
             files = mergeable_files(tx, lake.data_path, table, key, oldest) if policy.merge else []
+            old = ended_files(tx, lake.data_path, table, oldest) if policy.merge else []
             due = due_to_flush(tx, lake.url, table, policy.flush, oldest) if policy.flush else []
-        return [*due, *bins_of(files, table, key, oldest)]
+        return [*due, *bins_of(files, table, key, oldest), *bins_of(old, table, (), oldest)]
 
     def _key(self, table: LakeTable) -> list[Field]:
         """The columns to sort by; none for a history, which stays in the order of its commits."""
@@ -115,9 +129,9 @@ class DuckLakeMaintenance:
         found = [fields[id_] for id_ in ids if id_ in fields]
         return [] if any(each.children for each in found) else found
 
-    def _expired(self, age: timedelta, keep: Collection[int]) -> list[int]:
+    def _expired(self, age: timedelta, keep: Collection[int], newest: int) -> list[int]:
         with self.lake.reading() as tx:
-            return expired(tx, datetime.now(UTC) - age, keep)
+            return expired(tx, datetime.now(UTC) - age, keep, newest)
 
     def _cleaned_up(self) -> Chores:
         with self.lake.reading() as tx:

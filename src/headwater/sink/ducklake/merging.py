@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headwater.ducklake import attempts
+from headwater.ducklake import attempts, reading
 from headwater.ducklake.flushing import InlinedBin
 from headwater.ducklake.lake import Lake
+from headwater.ducklake.late import with_late_deletes
 from headwater.ducklake.mergeable import Bin
 from headwater.ducklake.model import LakeTable
 from headwater.ducklake.replacing import NothingLeft, Replacement, replace_files
+from headwater.ducklake.writing import TableFolder
 from headwater.files import inside
 from headwater.lake.maintenance import Chores
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter, read_merged
@@ -29,21 +31,35 @@ class DuckLakeMerging:
     writer: DuckLakeMergeWriter
 
     def commit(self, reports: Sequence[bytes]) -> Chores:
-        planned, attempt = [read_merged(each) for each in reports], self.writer.attempt
+        written, attempt = [read_merged(each) for each in reports], self.writer.attempt
+        planned = self._caught_up(written)
         landed: list[Replacement] = []
         with suppress(NothingLeft):
             landed = self.lake.changed_by(
                 lambda tx: replace_files(tx, self.lake.data_path, self.table, attempt, planned)
             )
-        self._delete(each for each in planned if each not in landed)
+        self._delete(_paths([*written, *planned]) - _paths(landed))
         if not landed:
             self.lake.changed_by(lambda tx: attempts.end(tx, attempt))
-        return chores_of([each.bin for each in landed], sum(len(each.files) for each in landed))
+        done = chores_of([each.bin for each in landed], sum(len(each.files) for each in landed))
+        return replace(done, flushed_rows=done.flushed_rows - sum(each.left_behind for each in landed))
 
-    def _delete(self, given_up: Iterable[Replacement]) -> None:
-        for file in (file for each in given_up for file in each.files):
-            for path in (file.data.path, *([file.deletes.path] if file.deletes else [])):
-                self.lake.filesystem.delete_file(inside(self.table.path + path))
+    def _caught_up(self, written: Sequence[Replacement]) -> list[Replacement]:
+        """As they have to be by now: deliveries have gone on to delete rows from the old files."""
+        with self.lake.reading() as tx:
+            newest = reading.newest_snapshot(tx).id
+            live = reading.live_files(tx, self.lake.data_path, [self.table.id], newest, {}, [])
+        where = TableFolder(self.lake.filesystem, self.table.path, self.writer.attempt)
+        return list(with_late_deletes(where, live, written))
+
+    def _delete(self, given_up: Collection[str]) -> None:
+        for path in given_up:
+            self.lake.filesystem.delete_file(inside(self.table.path + path))
+
+
+def _paths(written: Sequence[Replacement]) -> set[str]:
+    files = [file for each in written for file in each.files]
+    return {file.data.path for file in files} | {file.deletes.path for file in files if file.deletes}
 
 
 def chores_of(bins: Sequence[Bin | InlinedBin], written: int) -> Chores:

@@ -10,7 +10,7 @@ from headwater import failpoints
 from headwater.ducklake.flushing import InlinedBin, read_inlined_versions
 from headwater.ducklake.mergeable import Bin
 from headwater.ducklake.replacing import Replacement
-from headwater.ducklake.versions import Versions, VersionsFile, read_versions, write_versions
+from headwater.ducklake.versions import Layout, Versions, VersionsFile, read_versions, write_versions
 from headwater.ducklake.writing import TableFolder
 from headwater.files import S3, filesystem
 from headwater.lake.packing import FULL, MERGED_BYTES
@@ -37,17 +37,17 @@ class DuckLakeMergeWriter:
         return pickle.dumps(self._flushed(bin) if isinstance(bin, InlinedBin) else self._merged(bin))
 
     def _flushed(self, bin: InlinedBin) -> Replacement:
-        versions, ended_too = read_inlined_versions(bin)
+        versions, moved = read_inlined_versions(bin)
         failpoints.hit("maintain.read")
-        return Replacement(bin, tuple(self._write(bin, [versions])), ended_too)
+        return Replacement(bin, tuple(self._write(bin, [versions])), moved)
 
     def _merged(self, bin: Bin) -> Replacement:
         files = filesystem(self.path, self.s3)
         held: list[Versions] = []
         written: list[VersionsFile] = []
-        for each in bin.files:
+        for number, each in enumerate(bin.files):
             if each.rows:
-                held.append(read_versions(files, each, bin.columns))
+                held.append(read_versions(files, each, bin.columns, number))
             if sum(versions.rows.nbytes for versions in held) > MERGED_BYTES:
                 written += self._write(bin, held, FULL)
                 held = []
@@ -58,7 +58,8 @@ class DuckLakeMergeWriter:
 
     def _write(self, bin: Bin | InlinedBin, held: Sequence[Versions], kind: str = "") -> list[VersionsFile]:
         names = {each.id: each.name for each in bin.columns}
-        versions = Versions.joined(held).sorted_by([names[id_] for id_ in self.key if id_ in names])
+        key = [names[id_] for id_ in self.key if id_ in names]
         below = bin.below if isinstance(bin, Bin) else ""
         where = TableFolder(filesystem(self.path, self.s3), self.path, self.attempt, below)
-        return list(write_versions(where, versions, bin.columns, bin.oldest, kind))
+        ended = len(bin.files) if isinstance(bin, Bin) and bin.ended else None
+        return list(write_versions(where, Versions.joined(held), Layout(bin.columns, bin.oldest, key, kind, ended)))

@@ -132,5 +132,8 @@ class DuckLakeSink(Generic[P]):
     def maintenance(self) -> DuckLakeMaintenance:
         return DuckLakeMaintenance(self._lake, self.source, self._stream.position)
 
+    def look_again(self) -> None:
+        """Nothing is remembered: every plan asks the catalog."""
+
     def close(self) -> None:
         self._lake.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ from headwater.iceberg.orphans import Orphan
 from headwater.iceberg.packing import Bin, packed
 from headwater.iceberg.retention import expired, unneeded_files
 from headwater.lake import history, quarantine
-from headwater.lake.maintenance import Chores, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, figures_of
 from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.merging import IcebergMerging
@@ -49,6 +49,11 @@ class IcebergMaintenance:
         here = [*(each.name for each in self.lake.standings().values()), quarantine.NAME]
         return [*here, *sorted(dropped_names(self.lake) - set(here))]
 
+    def figures(self) -> Mapping[TableName, Figures]:
+        tables = {each.name: each.table for each in self.lake.standings().values()}
+        tables[quarantine.NAME] = self.lake.quarantine()
+        return {name: figures_of(self.lake.files(table)) for name, table in tables.items()}
+
     def plan(self, table: TableName, policy: MaintenancePolicy) -> Chores:
         swept = () if policy.orphans is None else unneeded(self.lake, table, policy.orphans)
         found, chores = self._loaded(table), _counted(swept)
@@ -58,7 +63,7 @@ class IcebergMaintenance:
             bins = self._bins(found)
             chores += Chores(sum(len(each.files) for each in bins), sum(each.size for each in bins), len(bins))
         if policy.expire is not None:
-            gone = self._expired(found, policy.expire)
+            gone = [] if policy.keep else self._expired(found, policy.expire, policy.newest)
             chores += Chores(expired_snapshots=len(gone), expired_files=len(self._only_in(found, gone)))
         return chores
 
@@ -74,10 +79,10 @@ class IcebergMaintenance:
         writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, s3_of_table(found))
         return IcebergMerging(self.lake, self._attempts, found, bins, writer)
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = ()) -> Chores:  # noqa: ARG002
+    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
         for attempt in range(_TRIES):
             found = self._loaded(table)
-            gone = self._expired(found, age) if found else []
+            gone = self._expired(found, age, newest) if found and not keep else []
             if found is None or not gone:
                 return Chores()
             try:
@@ -129,9 +134,9 @@ class IcebergMaintenance:
         found = [fields[id_] for id_ in ids if id_ in fields]
         return found if all(isinstance(each.field_type, PrimitiveType) for each in found) else []
 
-    def _expired(self, table: Table, age: timedelta) -> list[int]:
+    def _expired(self, table: Table, age: timedelta, newest: int) -> list[int]:
         before = int((datetime.now(UTC) - age).timestamp() * 1000)
-        return expired(table.metadata, before, needed=shows_position)
+        return expired(table.metadata, before, newest, needed=shows_position)
 
     def _removed(self, table: Table, gone: list[int]) -> Table:
         unchanged = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.metadata.current_snapshot_id)

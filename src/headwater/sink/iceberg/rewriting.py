@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from headwater import failpoints
@@ -61,9 +62,10 @@ class IcebergMergeWriter:
         return pickle.dumps(Merged(bin, tuple(written)))
 
     def _write(self, bin: Bin, held: Sequence[pa.Table], kind: str = "") -> NewFile:
-        rows = pa.concat_tables(held)
+        rows: pa.Table | Iterator[pa.RecordBatch] = pa.concat_tables(held)
         if self.key:
-            rows = rows.sort_by([(name, "ascending") for name in self.key])
+            order = pc.sort_indices(rows, [(name, "ascending") for name in self.key]).to_numpy()
+            rows = parquet.in_order(rows, np.asarray(order, np.int64))
         where = DataFolder(filesystem(self.location, self.s3), self.location, self.attempt)
         file = write_data_file(where, rows, self.schema, bin.spec_id, bin.partition, kind)
         return replace(file, sorted=self.ordered)

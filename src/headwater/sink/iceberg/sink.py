@@ -146,6 +146,9 @@ class IcebergSink(Generic[P]):
         self._lake.renew()
         return IcebergMaintenance(self._lake)
 
+    def look_again(self) -> None:
+        self._lake.forget()
+
     def close(self) -> None:
         self._catalog.close()
 

@@ -127,6 +127,9 @@ class MemorySink(Generic[P]):
     def maintenance(self) -> None:
         return None
 
+    def look_again(self) -> None:
+        """Nothing is remembered."""
+
     def close(self) -> None:
         """There is nothing to give back."""
 

@@ -1,0 +1,126 @@
+"""Maintenance of one lake in small units of work, each of which ends soon: the next one, whenever there is time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from headwater import flow
+from headwater.change import TableName
+from headwater.lake.maintenance import Chores, Figures, Maintenance, MaintenancePolicy
+
+__all__ = ["Rounds", "Site", "Unit"]
+
+Kind = Literal["flush", "merge", "expire", "orphans"]
+
+EVERY = 60.0  # seconds between two looks at the lake
+EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list all files of a table
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A lake that is maintained. `policy` says what is allowed at the moment.
+
+    `between` holds up deliveries for a moment; `lake_snapshots` is as in `lake.sink.Sink`.
+    """
+
+    spark: SparkSession
+    maintenance: Maintenance
+    policy: Callable[[], MaintenancePolicy]
+    between: Callable[[], AbstractContextManager[None]]
+    lake_snapshots: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A little work on a table, and what came of it."""
+
+    kind: Kind
+    table: TableName
+    done: Chores = field(default_factory=Chores)
+
+
+class Rounds:
+    """What is next for a lake: in each round, the tables that seem to need something take turns."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Unit] = deque()
+        self._looked = -EVERY
+        self._last: dict[tuple[Kind, TableName], float] = {}
+        self._seen: dict[TableName, Figures] = {}
+        self._left: dict[TableName, Figures] = {}  # of tables in which nothing was worth merging
+
+    def step(self, site: Site) -> Unit | None:
+        """Do the next unit of work; None: there is none for now. If it fails, the next step is another one."""
+        policy = site.policy()
+        if not self._waiting and time.monotonic() - self._looked >= EVERY:
+            self._look(site, policy)
+        if not self._waiting:
+            return None
+        unit = self._waiting.popleft()
+        done = replace(unit, done=_done(site, policy, unit))
+        if done.done:
+            self._seen.pop(unit.table, None)
+        if done.done and unit.kind in ("flush", "merge"):
+            self._waiting.append(unit)  # there may be more of it
+        elif unit.kind == "merge" and unit.table in self._seen:
+            self._left[unit.table] = self._seen[unit.table]
+        return done
+
+    def _look(self, site: Site, policy: MaintenancePolicy) -> None:
+        self._looked = time.monotonic()
+        site.maintenance.collect()
+        figures = self._seen = dict(site.maintenance.figures())
+        if policy.flush is not None:
+            self._waiting += (Unit("flush", name) for name, each in figures.items() if each.may_need_flushing)
+        if policy.merge:
+            self._waiting += (
+                Unit("merge", name)
+                for name, each in figures.items()
+                if each.may_need_merging and each != self._left.get(name)
+            )
+        tables = list(site.maintenance.tables())
+        if policy.expire is not None:
+            whole = tables[:1] if site.lake_snapshots else tables
+            every = min(EXPIRE_EVERY, policy.expire.total_seconds() / 10)
+            self._waiting += (Unit("expire", name) for name in whole if self._due("expire", name, every))
+        if policy.orphans is not None:
+            self._waiting += (Unit("orphans", name) for name in tables if self._due("orphans", name, ORPHANS_EVERY))
+
+    def _due(self, kind: Kind, name: TableName, every: float) -> bool:
+        now = time.monotonic()
+        due = now - self._last.get((kind, name), -every) >= every
+        if due:
+            self._last[kind, name] = now
+        return due
+
+
+def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
+    match unit.kind:
+        case "flush":
+            # Every delivery to the table may change rows in the catalog: it is written between two of them.
+            with site.between():
+                return _merged(site, replace(policy, merge=False), unit.table)
+        case "merge":
+            return _merged(site, replace(policy, flush=None), unit.table, site.between)
+        case "expire" if policy.expire is not None:
+            return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest)
+        case "orphans" if policy.orphans is not None:
+            return site.maintenance.remove_orphans(unit.table, policy.orphans)
+    return Chores()  # no longer allowed
+
+
+def _merged(
+    site: Site,
+    policy: MaintenancePolicy,
+    table: TableName,
+    between: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Chores:
+    """One bin: a single task of Spark, which leaves the other cores to deliveries."""
+    return flow.merge_files(lambda: site.spark, site.maintenance, table, policy, 1, between)

@@ -1,0 +1,122 @@
+"""Maintenance of a group's lake beside its deliveries: a thread of its own in the delivery process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.config import Config, Maintenance
+from headwater.errors import CommitConflict, HeadwaterError, OperatorMustAct
+from headwater.lake.maintenance import FlushLimits, MaintenancePolicy
+from headwater.lake.sink import Sink
+from headwater.logs import redact
+from headwater.spark import JobDied
+from headwater.state import State
+from headwater.supervise.lakes import own_lake
+from headwater.supervise.maintaining import allowed_at, keeping, maintenance_lock
+from headwater.supervise.opening import open_state
+from headwater.supervise.precedence import Precedence
+from headwater.supervise.rounds import Rounds, Site
+
+__all__ = ["MaintenanceThread"]
+
+logger = logging.getLogger(__name__)
+
+FIRST = 10.0  # seconds: after the start, deliveries have a backlog
+PAUSE = 0.2  # between two units of work, for a `maintain` that waits
+LOOK = 1.0
+YIELD = 5.0  # to deliveries, before each unit
+BACKOFF = 60.0
+
+
+class MaintenanceThread(threading.Thread):
+    """Maintains the lake of one group until `stop`. Whatever fails comes round again: deliveries do not notice."""
+
+    def __init__(
+        self,
+        config: Config,
+        maintenance: Maintenance,
+        env: Mapping[str, str],
+        group: str,
+        spark: SparkSession,
+        stop: threading.Event,
+        precedence: Precedence,
+        *,
+        first: float = FIRST,
+    ) -> None:
+        super().__init__(name=f"maintenance of group {group}", daemon=True)
+        self._config, self._env, self._group, self._spark = config, env, group, spark
+        self._ending, self._precedence, self._first = stop, precedence, first
+        self._lake = config.groups[group].lake
+        self._maintenance = maintenance
+        self._rounds = Rounds()
+
+    def run(self) -> None:
+        wait = self._first
+        while not self._ending.wait(wait):
+            wait = BACKOFF
+            try:
+                with closing(open_state(self._config)) as state:
+                    self._maintain(state)
+            except (HeadwaterError, OSError) as error:
+                self._warn(error)
+            except Exception:  # as in a delivery's thread: it is tried again
+                if not self._ending.is_set():
+                    logger.exception("%s failed", self.name)
+
+    def _maintain(self, state: State) -> None:
+        row = state.group(self._group)
+        if row is None or row.lake is None:
+            return  # its first copy has not begun
+        with closing(own_lake(self._config, self._env, state, self._group)) as sink:
+            while not self._ending.is_set():
+                self._precedence.wait_for_quiet(YIELD)
+                self._ending.wait(PAUSE if self.step(state, sink) else LOOK)
+
+    def step(self, state: State, sink: Sink[Any, Any]) -> bool:
+        """Take a step; False if there is none to take, or a `maintain` is at work."""
+        maintenance = sink.maintenance()
+        if maintenance is None:
+            return False
+        between = partial(self._precedence.between_deliveries, self._lake)
+        policy = partial(self._allowed, state, sink)
+        site = Site(self._spark, maintenance, policy, between, sink.lake_snapshots)
+        with ExitStack() as held:
+            try:
+                held.enter_context(state.lock(maintenance_lock(self._group), 0))
+            except OperatorMustAct:
+                return False
+            return self._stepped(state, site)
+
+    def _stepped(self, state: State, site: Site) -> bool:
+        try:
+            unit = self._rounds.step(site)
+        except CommitConflict as error:  # a delivery was faster
+            logger.info("%s: given up, and comes again: %s", self.name, error)
+            return True
+        except (HeadwaterError, JobDied, OSError) as error:
+            self._warn(error)
+            return True
+        if unit is not None and unit.done:
+            logger.info("maintained %s: %s", unit.table, unit.done)
+            state.record_maintained(self._group, unit.table, unit.done)
+        return unit is not None
+
+    def _allowed(self, state: State, sink: Sink[Any, Any]) -> MaintenancePolicy:
+        inline = self._config.groups[self._group].flush.inline
+        flush = FlushLimits(inline.rows, inline.age) if inline else None  # rows there are of other clients, then
+        policy = allowed_at(self._maintenance, datetime.now(UTC))
+        return keeping(replace(policy, flush=flush), state, sink)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._ending.is_set():
+            said = redact(str(error), self._config.secrets())
+            logger.warning("%s is left for later: %s", self.name, said)

@@ -1,0 +1,101 @@
+"""Deliveries go first, and maintenance commits between them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from headwater.supervise.precedence import MOMENT, Precedence
+
+LONG = 30.0  # seconds, for what takes a moment
+
+
+@pytest.fixture
+def beside() -> Iterator[Callable[[Callable[[], object]], Future[object]]]:
+    """Do something in another thread."""
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
+
+
+Beside = Callable[[Callable[[], object]], "Future[object]"]
+
+
+def test_maintenance_finds_a_moment_between_deliveries_that_follow_each_other_without_a_pause(beside: Beside) -> None:
+    precedence, stop, under_way = Precedence(), threading.Event(), list[int]()
+
+    def deliver() -> None:
+        while not stop.is_set():
+            with precedence.delivery("main"):
+                under_way.append(1)
+                time.sleep(0.001)
+                under_way.pop()
+
+    delivering = beside(deliver)
+    try:
+        for _ in range(20):
+            with precedence.between_deliveries("main"):
+                assert not under_way
+                time.sleep(0.001)
+                assert not under_way
+    finally:
+        stop.set()
+    delivering.result(LONG)
+
+
+def test_a_delivery_does_not_wait_for_maintenance_that_waits_for_another_delivery(beside: Beside) -> None:
+    precedence, asking = Precedence(), threading.Event()
+
+    def commit() -> None:
+        asking.set()
+        with precedence.between_deliveries("main"):
+            pass
+
+    with precedence.delivery("main"):
+        committing = beside(commit)
+        asking.wait(LONG)
+        begun = time.monotonic()
+        with precedence.delivery("main"):
+            assert time.monotonic() - begun < MOMENT
+        assert not committing.done()
+    committing.result(LONG)
+
+
+def test_a_delivery_waits_a_moment_for_maintenance_and_then_no_longer(beside: Beside) -> None:
+    precedence = Precedence()
+
+    def deliver() -> float:
+        begun = time.monotonic()
+        with precedence.delivery("main"):
+            return time.monotonic() - begun
+
+    with precedence.between_deliveries("main"):
+        assert beside(lambda: precedence.delivery("another").__enter__()).result(LONG) is False
+        waited = beside(deliver).result(LONG)
+    assert isinstance(waited, float)
+    assert MOMENT <= waited < LONG
+
+
+def test_a_delivery_learns_once_that_the_lake_was_maintained() -> None:
+    precedence = Precedence()
+    with precedence.between_deliveries("main"):
+        pass
+    with precedence.delivery("another") as rewritten:
+        assert not rewritten
+    for expected in (True, False):
+        with precedence.delivery("main") as rewritten:
+            assert rewritten is expected
+
+
+def test_deliveries_do_not_keep_maintenance_waiting_for_ever() -> None:
+    precedence = Precedence()
+    with precedence.delivery("main"):
+        begun = time.monotonic()
+        precedence.wait_for_quiet(0.05)
+        assert time.monotonic() - begun >= 0.05
+    begun = time.monotonic()
+    precedence.wait_for_quiet(LONG)
+    assert time.monotonic() - begun < LONG / 2
