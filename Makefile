@@ -4,6 +4,9 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# Spark's workers and our own processes are started again and again: they must not compile everything they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test prove servers bench soak screenshots lock clean
 
