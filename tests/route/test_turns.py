@@ -44,6 +44,17 @@ def test_a_row_that_moves_to_another_tenant_is_deleted_there_and_inserted_here(r
     route.check_no_leak()
 
 
+def test_destinations_that_were_all_seeded_again_are_not_called_caught_up_before_they_are(route: RouteBench) -> None:
+    route.sql(ROWS.format(0, 9))
+    route.turns()
+    route.sql(ROWS.format(9, 12))
+    route.state.request_seed(route.id.name, ["=a", "=b", "=c"], "for a test")
+    route.turn()  # they are further than the route now
+    route.sql(ROWS.format(12, 15))
+    route.turns()
+    route.check()
+
+
 def test_a_row_that_goes_there_and_back_within_one_read_stays(route: RouteBench) -> None:
     route.sql("INSERT INTO orders VALUES (1, 'a', 1, 'x')")
     route.turns()

@@ -177,7 +177,8 @@ class _Read:
         after = self._retained({row.id: route.position if row.behind is None else row.behind for row in self.rows})
         complete = len(after) == len(self.rows)  # the others wait to be seeded
         if end is not None:
-            after = self._short_of(end, after)
+            complete = complete and not self._joined(end, after)
+            after = {id_: position for id_, position in after.items() if position < end.position.value}
         if not after or end is None:
             return Turn(caught_up=complete)
         changed = self.r.source.changes(min(after.values()), end)
@@ -199,12 +200,13 @@ class _Read:
             self.r.state.request_seed(self.r.name, lost, reason)
         return {id_: position for id_, position in after.items() if position not in gone}
 
-    def _short_of(self, end: SourceAt, after: dict[str, int]) -> dict[str, int]:
-        """Those for whom something is left to read; who is where the others are is not behind any more."""
-        if self.upto is None:
-            arrived = (id_ for id_, position in after.items() if position == end.position.value)
-            self.r.state.note_behind(self.r.name, dict.fromkeys(arrived))
-        return {id_: position for id_, position in after.items() if position < end.position.value}
+    def _joined(self, end: SourceAt, after: Mapping[str, int]) -> bool:
+        """Whether some were behind and are where the others are by now: they read on with these in the next turn."""
+        if self.upto is not None:
+            return False
+        joined = [id_ for id_, position in after.items() if position == end.position.value]
+        self.r.state.note_behind(self.r.name, dict.fromkeys(joined))
+        return bool(joined)
 
     def _altered(self, after: Mapping[str, int], columns: Columns) -> bool:
         """Whether the table has had other columns since."""
@@ -249,8 +251,9 @@ class _Read:
         complete = [id_ for id_ in after if id_ not in failed]
         if self.upto is None:
             route = state.route(r.id)
-            here = route.position if route else None
-            state.note_behind(r.name, {id_: None if end == here else max(end, after[id_]) for id_ in complete})
+            joined = route is not None and end == route.position and bool(complete)
+            state.note_behind(r.name, {id_: None if joined else max(end, after[id_]) for id_ in complete})
+            caught_up = caught_up and not joined  # they read on with the others in the next turn
         else:
             recovered = [row.id for row in self.rows if row.state == "ERRORED" and row.id in complete]
             state.note_behind(r.name, dict.fromkeys(recovered))
