@@ -261,6 +261,9 @@ def examples(count: int) -> settings:
     return settings(max_examples=count, deadline=None, suppress_health_check=slow, database=None)
 
 
+@pytest.mark.parametrize(
+    "lake_url", ["sqlite", pytest.param("postgres", marks=[pytest.mark.long, pytest.mark.timeout(1200)])], indirect=True
+)
 @examples(5)
 @given(chance=st.randoms(use_true_random=False), names=histories(ALL, 9))
 def test_maintenance_changes_nothing_that_anyone_sees(

@@ -133,7 +133,7 @@ def killed_and_started_again(mirror: Mirror, failpoint: str) -> None:
     flow.copy(mirror.m)
     mirror.sync()
     assert_whole(mirror)
-    if mirror.kind == "ducklake":
+    if mirror.kind == "ducklake" and not failpoint.startswith("copy."):  # else the copy has brought all rows, in files
         assert mirror.inlined() > 100
         assert mirror.flush() > 100
     mirror.execute("UPDATE orders SET item = 'after' WHERE id > 0", "DELETE FROM ledger WHERE id % 3 = 0")

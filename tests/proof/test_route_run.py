@@ -112,6 +112,7 @@ def world(database: str, tmp_path: Path) -> World:
 
 
 @pytest.mark.timeout(600)  # each process starts a JVM
+@pytest.mark.long
 def test_a_run_until_all_is_caught_up_includes_every_route(world: World) -> None:
     changes = (
         "UPDATE orders SET company = 'acme', amount = -1 WHERE id = 4",
