@@ -88,6 +88,16 @@ def test_everything_that_a_route_can_say(tmp_path: Path) -> None:
     assert [where for where, _ in found.listed()] == ["to[0]", "default"]
 
 
+@pytest.mark.parametrize(
+    ("body", "rows"), [("", 10_000), ("inline: on, ", 10_000), ("inline: {rows: 7}, ", 7), ("inline: off, ", None)]
+)
+def test_a_route_says_how_many_rows_a_destination_may_have_in_its_catalog(
+    tmp_path: Path, body: str, rows: int | None
+) -> None:
+    found = route(tmp_path, f"{body}from: {{lake: main, table: t}}, by: c, keys: [id], to: [{{value: a, lake: acme}}]")
+    assert (found.inline and found.inline.rows) == rows
+
+
 def test_a_route_that_only_adds_rows_needs_no_key(tmp_path: Path) -> None:
     assert route(tmp_path, "mode: append, exclude: [x], to: [{value: a, lake: acme}]").mode == "append"
 

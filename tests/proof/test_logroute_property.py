@@ -99,9 +99,13 @@ def test_each_tenant_has_its_rows_whatever_happens(mirror: Mirror, identity: str
     )
     mirror.start()
     mirror.sync()
-    route = LogRoute(mirror, "orders", keys=["id"], batch={"rows": 20})
+    dice = random.Random(seed)
+    inline = dice.choice(
+        ["off", {"rows": 8}, "on"]
+    )  # files only; rows in the catalog until these are eight; rows there
+    route = LogRoute(mirror, "orders", keys=["id"], batch={"rows": 20}, inline=inline)
     route.settle()
-    history = History(route, random.Random(seed))
+    history = History(route, dice)
     try:
         for number in range(1, STEPS + 1):
             history.step()

@@ -187,7 +187,9 @@ def play(folder: Path, spark: SparkSession, database: str, seed: int, steps: int
         state = held.enter_context(closing(State.connect(database)))
         state.migrate()
         most = dice.choice([Bound(10, 1 << 30), Bound(10**9, 1 << 40)])
-        route = held.enter_context(closing(opened(folder, spark, state, most=most)))
+        inline_rows = dice.choice([None, 10, 10_000])  # files only; rows in the catalog until these are ten; rows there
+        options = {"most": most, "inline_rows": inline_rows}
+        route = held.enter_context(closing(opened(folder, spark, state, **options)))
         route.sql("CREATE TABLE orders (id INTEGER NOT NULL, tenant VARCHAR, amount INTEGER, note VARCHAR)")
         route.sql(f"CALL source.set_option('data_inlining_row_limit', {dice.choice([0, 5])})")
         history = History(route, dice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,13 @@ from headwater.sink.ducklake.address import DuckLakeAddress
 from headwater.state import State
 from headwater.state.routes import DestinationRow, Found, RouteId, destination_id
 
-__all__ = ["ALL", "ORDERS", "RouteBench", "Row"]
+__all__ = ["ALL", "INLINE_ROWS", "ORDERS", "RouteBench", "Row"]
 
 Row = tuple[Any, ...]
 ORDERS = TableName("main", "orders")
 BY_TENANT = RouteId("by_tenant")
 ALL = Bound(10**9, 10**12)
+INLINE_ROWS = 10_000
 
 
 @dataclass
@@ -153,17 +154,31 @@ class RouteBench:
             con.execute("USE lake")
             return con.execute(query).fetchall()
 
+    def files(self, tenant: str | None) -> int:
+        """How many files with rows its lake has now."""
+        ((count,),) = self.ask(tenant, f"SELECT count(*) FROM {self._metadata(tenant)}.ducklake_data_file")
+        return int(count)
+
+    def inlined(self, tenant: str | None) -> int:
+        """How many rows its catalog holds, those that have ended included."""
+        there = self._metadata(tenant)
+        names = self.ask(tenant, f"SELECT table_name FROM {there}.ducklake_inlined_data_tables")
+        return sum(int(self.ask(tenant, f"SELECT count(*) FROM {there}.{name}")[0][0]) for (name,) in names)
+
     def shown(self, tenant: str | None, columns: str = "*") -> Counter[Row]:
         return Counter(self.ask(tenant, f"SELECT {columns} FROM {self.table.schema}.{self.table.name}"))
 
     def snapshots(self, tenant: str | None) -> list[int]:
         """The snapshots in which the tenant's lake has the table."""
         found = self.ask(tenant, "SELECT snapshot_id FROM lake.snapshots() ORDER BY 1")
-        url = parse_lake_url(self.address(tenant).catalog)  # type: ignore[attr-defined]
-        schema = url.schema if isinstance(url, PostgresUrl) else "main"
-        tables = f"__ducklake_metadata_lake.{schema}.ducklake_table"
+        tables = f"{self._metadata(tenant)}.ducklake_table"
         born = self.ask(tenant, f"SELECT min(begin_snapshot) FROM {tables} WHERE end_snapshot IS NULL")
         return [id_ for (id_,) in found if id_ >= born[0][0]]
+
+    def _metadata(self, tenant: str | None) -> str:
+        """The catalog of a tenant's lake, as DuckDB names it."""
+        url = parse_lake_url(self.address(tenant).catalog)  # type: ignore[attr-defined]
+        return f"__ducklake_metadata_lake.{url.schema if isinstance(url, PostgresUrl) else 'main'}"
 
     def check(self) -> None:
         """Every destination holds exactly its rows."""
@@ -182,5 +197,7 @@ class RouteBench:
 
 
 def opened(folder: Path, spark: SparkSession, state: State, **options: Any) -> RouteBench:
+    """With `inline_rows`, a destination may have so many in its catalog; None: its rows go into files only."""
     rules = options.pop("rules", RouteRules("tenant", ("id",)))
+    rules = replace(rules, inline_rows=options.pop("inline_rows", INLINE_ROWS))
     return RouteBench(folder, spark, state, rules, **options)

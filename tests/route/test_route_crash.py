@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.route.killed import turn_and_be_killed
-from tests.route.routebench import RouteBench
+from tests.route.routebench import INLINE_ROWS, RouteBench
 
 from headwater.failpoints import FAILPOINTS
 
@@ -50,8 +51,12 @@ def test_a_seed_that_is_killed_heals(route: RouteBench, failpoint: str) -> None:
     check_after_the_crash(route)
 
 
+@pytest.mark.parametrize("inline_rows", [INLINE_ROWS, pytest.param(None, marks=pytest.mark.long)])
 @pytest.mark.parametrize("failpoint", steps("route."))
-def test_a_poll_that_is_killed_heals(route: RouteBench, failpoint: str) -> None:
+def test_a_poll_that_is_killed_heals(
+    new_route: Callable[..., RouteBench], failpoint: str, inline_rows: int | None
+) -> None:
+    route = new_route(inline_rows=inline_rows)
     route.sql(ROWS.format(0, 30))
     route.turns()
     route.sql(ROWS.format(30, 40), "UPDATE orders SET amount = -1 WHERE id < 10", "DELETE FROM orders WHERE id = 12")

@@ -35,6 +35,7 @@ def test_every_destination_gets_its_rows(route: RouteBench) -> None:
     route.turns()
     route.check()
     route.check_no_leak()
+    assert [(route.files(tenant), route.inlined(tenant) > 0) for tenant in "abc"] == [(1, True)] * 3
 
 
 def test_one_that_fails_does_not_disturb_those_that_it_shares_a_transaction_with(

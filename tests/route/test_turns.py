@@ -35,6 +35,35 @@ def test_updates_keep_their_row_ids_so_that_they_are_updates_in_the_destinations
     assert sorted(found) == [("update_postimage", 7), ("update_preimage", 0)]
 
 
+def test_a_small_share_is_rows_in_the_destinations_catalog(route: RouteBench) -> None:
+    route.sql(ROWS.format(0, 30))
+    route.turns()
+    route.sql(ROWS.format(30, 40), "UPDATE orders SET amount = -1 WHERE id < 9", "DELETE FROM orders WHERE id % 7 = 0")
+    route.turns()
+    route.sql("UPDATE orders SET amount = -2 WHERE id < 6 OR id = 31", "DELETE FROM orders WHERE id IN (8, 32)")
+    route.turns()
+    route.check()
+    assert {tenant: route.files(tenant) for tenant in "abc"} == dict.fromkeys("abc", 1), "that of the seed"
+    assert all(route.inlined(tenant) for tenant in "abc")
+
+
+def test_a_share_goes_into_a_file_if_the_catalog_has_enough_rows_or_it_is_large(
+    new_route: Callable[..., RouteBench],
+) -> None:
+    route = new_route(inline_rows=12)
+    route.sql(ROWS.format(0, 3))
+    route.turns()
+    route.sql("INSERT INTO orders SELECT i, 'a', i, 'small' FROM range(10, 20) r(i)")
+    route.sql("INSERT INTO orders SELECT i, 'b', i, 'large' FROM range(20, 1500) r(i)")
+    route.turns()
+    assert [(route.files(tenant), route.inlined(tenant)) for tenant in "ab"] == [(1, 10), (2, 0)]
+    route.sql("UPDATE orders SET amount = -1 WHERE id IN (0, 11, 12)", "DELETE FROM orders WHERE id = 13")
+    route.turns()
+    assert (route.files("a"), route.inlined("a")) == (2, 10), "four changes do not fit in any more"
+    route.check()
+    route.check_no_leak()
+
+
 def test_a_row_that_moves_to_another_tenant_is_deleted_there_and_inserted_here(route: RouteBench) -> None:
     route.sql("INSERT INTO orders VALUES (1, 'a', 1, 'x'), (2, 'b', 2, 'y')")
     route.turns()

@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from headwater.change import TableName
-from headwater.config.base import Model
+from headwater.config.base import Model, on_or_off, or_off
 from headwater.config.file import SECRET_NAME
 from headwater.config.lakes import DuckLake, Iceberg, Lake
 from headwater.config.values import (
@@ -53,6 +53,7 @@ __all__ = [
     "RouteBatch",
     "RouteDefault",
     "RouteDestination",
+    "RouteInline",
     "RouteSource",
 ]
 
@@ -206,6 +207,16 @@ class RouteBatch(Model):
     bytes: Bytes = Field(default=256_000_000, json_schema_extra={"default": "256MB"})
 
 
+class RouteInline(Model):
+    """Small shares are rows in the catalogs of their destinations, until one has so many there."""
+
+    rows: Count = 10_000
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return or_off(core, handler)
+
+
 class Route(Model):
     """A table's changes, carried on to other lakes by the value of one column."""
 
@@ -220,6 +231,9 @@ class Route(Model):
     default: RouteDefault | None = None
     poll: Duration = Field(default=timedelta(seconds=2), json_schema_extra={"default": "2s"})
     batch: RouteBatch = RouteBatch()
+    inline: Annotated[RouteInline | None, BeforeValidator(on_or_off)] = Field(
+        default=RouteInline(), json_schema_extra={"default": True}
+    )
     to: Destinations
 
     @model_validator(mode="after")

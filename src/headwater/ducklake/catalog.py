@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
@@ -115,16 +116,16 @@ class _SqliteTransaction:
         self._connection = connection
 
     def rows(self, sql: str, *args: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(self._dialect(sql), args).fetchall()
+        return self._connection.execute(_in_sqlite(sql), args).fetchall()
 
     def execute(self, sql: str, *args: object) -> int:
-        return self._connection.execute(self._dialect(sql), args).rowcount
+        return self._connection.execute(_in_sqlite(sql), args).rowcount
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> int:
-        return self._connection.executemany(self._dialect(sql), rows).rowcount if rows else 0
+        return self._connection.executemany(_in_sqlite(sql), rows).rowcount if rows else 0
 
     def send(self, sql: str, *args: object) -> None:
-        self._connection.execute(self._dialect(sql), args)
+        self._connection.execute(_in_sqlite(sql), args)
 
     def insert(self, table: str, columns: str, rows: Iterable[Sequence[object]]) -> None:
         listed = list(rows)
@@ -145,12 +146,13 @@ class _SqliteTransaction:
     def make_schema(self) -> None:
         pass
 
-    @staticmethod
-    def _dialect(sql: str) -> str:
-        now = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00'"
-        among = "IN (SELECT value FROM json_each(?))"
-        marked = _MARK.sub(lambda found: "?" if found[1] == "s" else "%", sql)
-        return marked.replace("{among}", among).replace("{now}", now)
+
+@lru_cache(maxsize=1024)
+def _in_sqlite(sql: str) -> str:
+    now = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00'"
+    among = "IN (SELECT value FROM json_each(?))"
+    marked = _MARK.sub(lambda found: "?" if found[1] == "s" else "%", sql)
+    return marked.replace("{among}", among).replace("{now}", now)
 
 
 class SqliteCatalog:

@@ -117,6 +117,8 @@ def _texts(array: pa.Array, field: Field) -> list[str | None]:
         return list(found.to_pylist())
     if field.type == "boolean":
         return [None if each is None else str(each).lower() for each in array.to_pylist()]
+    if field.type in _FLOATS:
+        return [None if each is None else repr(each) for each in array.to_pylist()]
     return _by_value(array, partial(text_of, type_=field.type))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pyarrow import fs
 
 from headwater.change import TableName
 from headwater.ducklake import attempts, inlined, reading
+from headwater.ducklake.asking import Asking
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
@@ -52,7 +52,7 @@ class Lake:
         self.data_path = data_path
         self.s3 = s3
         self._catalog = catalog
-        self._held = threading.local()  # has the transaction of `at_once`
+        self._asking = Asking(catalog, url)
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
@@ -72,18 +72,12 @@ class Lake:
         """Inside, one connection serves all that this thread asks and changes."""
         return self._catalog.kept_open()
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self) -> AbstractContextManager[None]:
         """Inside, this thread asks everything in one transaction: it costs less, and all answers are of one moment.
 
         Nothing may be changed inside.
         """
-        with self.reading() as tx:
-            before, self._held.tx = getattr(self._held, "tx", None), tx
-            try:
-                yield
-            finally:
-                self._held.tx = before
+        return self._asking.at_once()
 
     def id(self) -> str:
         """The lake's identity, wherever it is moved: the UUID that DuckLake gave its first schema."""
@@ -267,18 +261,9 @@ class Lake:
             yield con, "lake"
 
     def _writing(self) -> AbstractContextManager[Transaction]:
-        assert getattr(self._held, "tx", None) is None, "nothing is changed while everything is asked at once"
+        assert not self._asking.at_once_now, "nothing is changed while everything is asked at once"
         return self._catalog.transaction(write=True)
 
-    @contextmanager
-    def reading(self) -> Iterator[Transaction]:
+    def reading(self) -> AbstractContextManager[Transaction]:
         """A transaction for questions, all of which see one state of the catalog; inside `at_once`, that of it."""
-        held: Transaction | None = getattr(self._held, "tx", None)
-        if held is not None:
-            yield held
-            return
-        try:
-            with self._catalog.transaction() as tx:
-                yield tx
-        except Raced as error:
-            raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it") from error
+        return self._asking.transaction()

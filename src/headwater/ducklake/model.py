@@ -72,6 +72,10 @@ class Field:
     children: tuple[Field, ...] = ()
     initial_default: str | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Many times faster than what a frozen dataclass does: every report of rows has its columns with it."""
+        return Field, (self.id, self.name, self.type, self.nullable, self.children, self.initial_default)
+
 
 def numbered(columns: tuple[Field, ...], first: int = 1) -> tuple[Field, ...]:
     """The columns of a new table, or ones to add, with ids from `first` on, parents first as DuckLake gives them."""

@@ -35,11 +35,14 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
     try:
         there = catalog.exists()
         check_writable(path, s3)
-        if not there:
-            _create(where, path, catalog)
-        check_usable(where, path, catalog)
-        if there:
-            _prepare(catalog)
+        if not there and isinstance(where, SqliteUrl):
+            _new_sqlite_file(where)
+        with catalog.kept_open():
+            if not there:
+                _create(where, path, catalog)
+            check_usable(where, path, catalog)
+            if there:
+                _prepare(catalog)
     except BaseException:
         catalog.close()
         raise
@@ -48,8 +51,6 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
 
 def _create(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
     """Create the lake, ready for us; if several processes do so at the same time, they end up with one lake."""
-    if isinstance(url, SqliteUrl):
-        _new_sqlite_file(url)
     _written(catalog, lambda tx: _create_in(tx, url, data_path))
 
 

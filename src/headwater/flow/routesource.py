@@ -31,6 +31,7 @@ class RouteRules:
     exclude: tuple[str, ...] = ()
     where: str | None = None
     append: bool = False
+    inline_rows: int | None = None  # that a destination may have in its catalog; None: rows go into files only
 
     def carries(self, column: str) -> bool:
         """Whether destinations get a column."""
@@ -116,7 +117,7 @@ class Columns:
         needed = dict.fromkeys((rules.by, *key, *(at.schema.names if condition else ())))
         carried = dict.fromkeys((*at.kinds, *needed))
         return cls(
-            RoutedTable(at.relation, at.kinds, key),
+            RoutedTable(at.relation, at.kinds, key, rules.inline_rows),
             rules.by,
             [at.readable[name] for name in carried],
             [at.readable[name] for name in needed],

@@ -33,12 +33,17 @@ class Recent(Generic[Found]):
                 self._held.move_to_end(key)
                 return self._held[key][0]
         found = read()
-        self._add(key, found, _OVERHEAD + sum(array.nbytes for array in self._arrays(found)))
+        self.put(key, found)
         return found
+
+    def put(self, key: Hashable, found: Found) -> None:
+        """Remember what was read by other means."""
+        self._add(key, found, _OVERHEAD + sum(array.nbytes for array in self._arrays(found)))
 
     def _add(self, key: Hashable, found: Found, size: int) -> None:
         with self._lock:
-            if size <= self._limit and key not in self._held:
+            self._size -= self._held.pop(key, (None, 0))[1]
+            if size <= self._limit:
                 self._held[key] = found, size
                 self._size += size
             while self._size > self._limit:

@@ -267,6 +267,13 @@ class Sink(Protocol[NewMirror, P]):
         """Inside, what opening a connection costs is paid once, if the lake has such a cost."""
         ...
 
+    def at_once(self) -> AbstractContextManager[None]:
+        """Inside, all that this thread asks the lake is answered as of one moment, which may cost less.
+
+        Nothing is committed inside, and attempts are begun under names of the caller's.
+        """
+        ...
+
     def standings(self) -> Mapping[int, Standing[P]]:
         """Every table of ours in the lake, by the source's OID."""
         ...

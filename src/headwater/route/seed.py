@@ -94,11 +94,12 @@ def _begun(seed: Seed, number: int) -> _Begun | str:
     lake = seed.lakes[number]
     try:
         sink = lake.address.open(lake.source, seed.stream)
-        here = sink.standings()
-        sink.names(here).take(lake.table)
-        older = tuple(oid for oid in here if oid != seed.table.relation.oid)
-        mirror = sink.new_mirror(MirrorSpec(seed.table.relation, seed.table.kinds, lake.table, replaces=older))
-        return _Begun(sink, sink.begin_copy([mirror], {}, attempt=seed.attempt))
+        with sink.at_once():
+            here = sink.standings()
+            sink.names(here).take(lake.table)
+            older = tuple(oid for oid in here if oid != seed.table.relation.oid)
+            mirror = sink.new_mirror(MirrorSpec(seed.table.relation, seed.table.kinds, lake.table, replaces=older))
+            return _Begun(sink, sink.begin_copy([mirror], {}, attempt=seed.attempt))
     except HeadwaterError as error:
         return str(error)
 
@@ -178,7 +179,8 @@ def _landed(seed: Seed, begun: _Begun, written: _Written) -> Seeded:
         if written.error is not None:
             begun.copy.discard(reports)
             return Seeded(error=written.error)
-        begun.copy.commit([oid], reports, seed.at)
+        with begun.sink.kept_open():
+            begun.copy.commit([oid], reports, seed.at)
         return Seeded(written.rows)
     except CommitUnknown as error:
         standing = begun.sink.standings().get(oid)

@@ -19,7 +19,7 @@ from headwater import failpoints
 from headwater.change import Position, Relation
 from headwater.errors import AlreadyDelivered, CannotFollow, CommitConflict, CommitUnknown, TableError
 from headwater.lake.counts import Counts
-from headwater.lake.sink import Delivery, Kinds, Landed, Plan, Sink, Standing
+from headwater.lake.sink import Delivery, Inline, Kinds, Landed, Plan, Sink, Standing, Volume
 from headwater.lake.target import Destination, Place, Sought, rows_of
 from headwater.route.net import Share
 from headwater.values.keys import known_by, leading_bounds
@@ -50,6 +50,7 @@ class RoutedTable:
     relation: Relation
     kinds: Kinds
     key: tuple[str, ...]  # none: rows only come
+    inline_rows: int | None = None  # that a destination may have in its catalog; None: rows go into files only
 
     @property
     def key_kinds(self) -> Kinds:
@@ -79,10 +80,10 @@ class Stretch:
 
 def deliver_share(sink: Sink[Any, Any], table: RoutedTable, share: Share, stretch: Stretch) -> Shared:
     """Land a share of the events of a stretch; Elsewhere if the destination does not stand where it should."""
-    _check(table, share)
     for tries in range(TRIES):
         try:
-            return _Delivery(sink.plan(), table, share, stretch).land()
+            prepared = prepare_share(sink, table, share, stretch)
+            return prepared if isinstance(prepared, Shared) else prepared.commit()
         except (CommitConflict, AlreadyDelivered):
             if tries + 1 == TRIES:
                 raise
@@ -114,6 +115,11 @@ class Prepared:
             self.delivery.discard(self.reports)
             raise
 
+    def commit(self) -> Shared:
+        with self.undone_on_error():
+            landed = self.delivery.commit(self.reports, (), self.upto, {})
+        return self.landed(landed)
+
     def landed(self, landed: Landed) -> Shared:
         ((oid, position),) = self.upto.items()
         failpoints.hit("route.committed", self.name)
@@ -125,7 +131,8 @@ class Prepared:
 def prepare_share(sink: Sink[Any, Any], table: RoutedTable, share: Share, stretch: Stretch) -> Prepared | Shared:
     """Write a share without committing it; Elsewhere if the destination does not stand where it should."""
     _check(table, share)
-    return _Delivery(sink.plan(), table, share, stretch).prepare()
+    with sink.at_once():
+        return _Delivery(sink.plan(), table, share, stretch).prepare()
 
 
 def _check(table: RoutedTable, share: Share) -> None:
@@ -143,10 +150,6 @@ class _Delivery:
     share: Share
     stretch: Stretch
 
-    def land(self) -> Shared:
-        prepared = self.prepare()
-        return prepared if isinstance(prepared, Shared) else self.finish(prepared)
-
     def prepare(self) -> Prepared | Shared:
         """Write everything that is to be committed; Shared if there is nothing."""
         oid = self.table.relation.oid
@@ -155,7 +158,7 @@ class _Delivery:
             raise Elsewhere(standing.position)
         standing.check_writable()
         plan, evolved = self.plan.evolved(self.table.relation, self.table.kinds)
-        delivery = plan.begin({oid: self.table.key}, attempt=self.stretch.attempt)
+        delivery = plan.begin({oid: self.table.key}, attempt=self.stretch.attempt, inline=self._inline())
         prepared = Prepared(delivery, {rows_of(oid): []}, {oid: self.stretch.upto}, str(standing.name))
         with prepared.undone_on_error():
             self._write(delivery, prepared.reports[rows_of(oid)])
@@ -164,10 +167,12 @@ class _Delivery:
         failpoints.hit("route.written", prepared.name)
         return prepared
 
-    def finish(self, prepared: Prepared) -> Shared:
-        with prepared.undone_on_error():
-            landed = prepared.delivery.commit(prepared.reports, (), prepared.upto, {})
-        return prepared.landed(landed)
+    def _inline(self) -> Inline | None:
+        if self.table.inline_rows is None:
+            return None
+        changes = self.share.upserts.num_rows + len(self.share.gone)
+        volume = Volume(changes, self.share.upserts.nbytes)
+        return Inline({self.table.relation.oid: volume}, self.table.inline_rows)
 
     def _write(self, delivery: Delivery[Any], reports: list[bytes]) -> None:
         found = list(self._taken_out(delivery, reports))

@@ -18,8 +18,8 @@ __all__ = ["copy_is_awaited", "opened_source", "route_rules", "source_position"]
 
 def route_rules(route: Route) -> RouteRules:
     """What the config says about the rows of a route."""
-    append = route.mode == "append"
-    return RouteRules(route.by, route.keys, route.columns, route.exclude, route.where, append)
+    append, inline = route.mode == "append", route.inline.rows if route.inline else None
+    return RouteRules(route.by, route.keys, route.columns, route.exclude, route.where, append, inline)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
-from headwater.ducklake.catalog import open_catalog
+from headwater.ducklake.asking import asking
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inlined
 from headwater.ducklake.model import Field, InlinedEnds, LiveFile
@@ -97,6 +96,7 @@ class InlinedPlace:
 
     def keys(self, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
         found = self._read(key)
+        _inlined_ids.put(self, found.ids)
         yield 0, [column.combine_chunks() for column in found.columns.itercolumns()]
 
     def read(self, fields: Sequence[Field], positions: pa.Array) -> pa.Table:
@@ -118,12 +118,12 @@ class InlinedPlace:
         snapshot: int,  # noqa: ARG002
         row_ids: pa.Array | None = None,  # noqa: ARG002
     ) -> Taken | None:
-        ids = self._read(()).ids.take(positions)
+        ids = _inlined_ids.get(self, lambda: self._read(()).ids).take(positions)
         report = TakenOut(InlinedEnds(self.table.name, len(ids), tuple(ids.to_pylist())), len(ids))
         return Taken(pa.repeat(pa.scalar(True), len(ids)), ids, pickle.dumps(report))
 
     def _read(self, fields: Sequence[Field]) -> ReadRows:
-        with closing(open_catalog(self.url)) as catalog, catalog.transaction() as tx:
+        with asking(self.url) as tx:
             if tx.existing([self.table.name]):
                 found = read_inlined(tx, self.table, fields, LIVE, self.snapshot, self.snapshot)
                 if len(found.ids) == self.rows:
@@ -134,6 +134,7 @@ class InlinedPlace:
 DuckLakePlace = FilePlace | InlinedPlace
 
 _keys = RecentKeys(RECENT_BYTES)
+_inlined_ids = Recent[pa.Array](RECENT_BYTES // 4, lambda ids: (ids,))
 _row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
 
 

@@ -82,6 +82,9 @@ class DuckLakeSink(Generic[P]):
     def kept_open(self) -> AbstractContextManager[None]:
         return self._lake.kept_open()
 
+    def at_once(self) -> AbstractContextManager[None]:
+        return self._lake.at_once()
+
     def plan(self) -> DuckLakePlan[P]:
         plan = self._planned()
         if self._stream.misfits and plan.quarantine is None:

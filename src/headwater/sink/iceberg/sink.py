@@ -92,6 +92,9 @@ class IcebergSink(Generic[P]):
     def kept_open(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def at_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def plan(self) -> IcebergPlan[P]:
         self._lake.renew()
         return IcebergPlan(self._lake, dict(self.standings()))

@@ -91,6 +91,9 @@ class MemorySink(Generic[P]):
     def kept_open(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def at_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def plan(self) -> _MemoryPlan[P]:
         if self.stream.misfits and self.lake.contents.named(quarantine.NAME) is None:
             self.lake.commit(_with_quarantine)
