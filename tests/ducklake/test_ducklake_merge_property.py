@@ -30,7 +30,7 @@ from headwater.ducklake.mergeable import Bin, group_of, mergeable_files, oldest_
 from headwater.ducklake.model import Field
 from headwater.ducklake.opening import open_lake
 from headwater.lake.maintenance import Chores, FlushLimits
-from headwater.sink.ducklake.merging import DuckLakeMerging
+from headwater.sink.ducklake.merging import DuckLakeMerging, late_inline_limit
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 
 Seen = dict[Any, Any]  # rows by snapshot; changes by whose feed they are of, and two snapshots
@@ -42,6 +42,7 @@ def merged(bench: Bench, chance: random.Random, chosen: float = 0.8) -> Callable
     What comes back commits it.
     """
     lake, table = bench.lake, bench.table()
+    inline_limit = late_inline_limit(lake, table.id)
     with lake.reading() as tx:
         oldest = oldest_snapshot(tx)
         found = mergeable_files(tx, lake.data_path, table, table.columns[:1], oldest)
@@ -58,7 +59,7 @@ def merged(bench: Bench, chance: random.Random, chosen: float = 0.8) -> Callable
     ]
     writer = DuckLakeMergeWriter(table.path, [table.columns[0].id], lake.begin("pg/maintenance"))
     reports = [pickle.loads(pickle.dumps(writer)).write(pickle.loads(pickle.dumps(each))) for each in bins]
-    return lambda: DuckLakeMerging(lake, table, bins, writer).commit(reports)
+    return lambda: DuckLakeMerging(lake, table, bins, writer, inline_limit).commit(reports)
 
 
 @dataclass
@@ -259,6 +260,21 @@ def histories(kinds: Sequence[str], size: int) -> st.SearchStrategy[list[str]]:
 def examples(count: int) -> settings:
     slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
     return settings(max_examples=count, deadline=None, suppress_health_check=slow, database=None)
+
+
+def test_a_client_that_has_read_a_snapshot_reads_the_same_after_rows_deleted_by_it_were_merged(
+    lake_url: str, tmp_path: Path, duck: duckdb.DuckDBPyConnection
+) -> None:
+    """DuckDB remembers of that snapshot that the catalog had no deleted rows of the table."""
+    with new_bench(duck, lake_url, tmp_path) as bench:
+        bench.create([(key, "new") for key in range(5)])
+        commit = merged(bench, random.Random(1), chosen=1)
+        bench.apply([], {}, {0}, inline_limit=0, inlined=False)
+        judge, deleted = Judge(bench, None), bench.lake.snapshot().id
+        before = judge.rows(deleted)
+        commit()
+        assert judge.rows(deleted) == before
+        assert len(before[1]) == 4
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from headwater.ducklake.attempts import attempt_of
-from headwater.ducklake.deletes import INLINE_LIMIT, delete_history, write_delete_file
+from headwater.ducklake.deletes import delete_history, write_delete_file
 from headwater.ducklake.mergeable import Bin, MergeableFile
 from headwater.ducklake.model import LiveFile, RowNumbers
 from headwater.ducklake.replacing import Replacement
@@ -23,19 +23,24 @@ __all__ = ["with_late_deletes"]
 
 
 def with_late_deletes(
-    where: TableFolder, live: Sequence[LiveFile], planned: Sequence[Replacement]
+    where: TableFolder, live: Sequence[LiveFile], planned: Sequence[Replacement], inline_limit: int
 ) -> Iterator[Replacement]:
-    """The replacements as they have to be for these live files of the table; not those that cannot be any more."""
+    """The replacements as they have to be for these live files of the table; not those that cannot be any more.
+
+    Up to so many row numbers of a file go into the catalog, more into a delete file.
+    """
     times = Counter(each.id for each in live)
     now = {each.id: each for each in live if times[each.id] == 1}
     for each in planned:
         if not isinstance(each.bin, Bin) or each.bin.ended:
             yield each  # nothing more is deleted there
-        elif (found := _brought_up(where, now, each, each.bin)) is not None:
+        elif (found := _brought_up(where, now, each, each.bin, inline_limit)) is not None:
             yield found
 
 
-def _brought_up(where: TableFolder, now: dict[int, LiveFile], planned: Replacement, bin: Bin) -> Replacement | None:
+def _brought_up(
+    where: TableFolder, now: dict[int, LiveFile], planned: Replacement, bin: Bin, inline_limit: int
+) -> Replacement | None:
     if not all(file.live.id in now and _readable(now[file.live.id]) for file in bin.files):
         return None
     files = [_at(file, now[file.live.id]) for file in bin.files]
@@ -50,13 +55,14 @@ def _brought_up(where: TableFolder, now: dict[int, LiveFile], planned: Replaceme
             if len(late[0]) == file.data.rows:
                 return None  # nothing of it is left
             if len(late[0]):
-                done = _deleted(where, done, number, late)
+                done = _deleted(where, done, number, late, inline_limit)
     return done
 
 
-def _deleted(where: TableFolder, planned: Replacement, number: int, late: tuple[RowNumbers, RowNumbers]) -> Replacement:
-    """Few row numbers go into the catalog, many into a file, as in a delivery."""
-    if len(late[0]) <= INLINE_LIMIT:
+def _deleted(
+    where: TableFolder, planned: Replacement, number: int, late: tuple[RowNumbers, RowNumbers], inline_limit: int
+) -> Replacement:
+    if len(late[0]) <= inline_limit:
         return replace(planned, late={**planned.late, number: late})
     files = list(planned.files)
     file: VersionsFile = files[number]

@@ -34,7 +34,8 @@ class Replacement:
     """What is in a bin, and the files that have its rows now.
 
     Of the rows in the catalog that have ended, only those in `moved` have; None: all.
-    `late` has, for some of the files by their numbers, rows in them that were deleted meanwhile, and in which snapshot.
+    `late` has, for some of the files by their numbers, rows in them that were deleted meanwhile, and in which snapshot;
+    only if the catalog has a table for them.
     """
 
     bin: Bin | InlinedBin
@@ -205,10 +206,7 @@ def _insert(tx: Transaction, table_id: int, newest: Snapshot, replacements: Sequ
         deletes,
     )
     if marks:
-        name = f"ducklake_inlined_delete_{table_id:d}"
-        if not tx.existing([name]):
-            tx.send(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
-        tx.insert(name, "file_id, row_id, begin_snapshot", marks)
+        tx.insert(f"ducklake_inlined_delete_{table_id:d}", "file_id, row_id, begin_snapshot", marks)
 
 
 def _correct_stats(tx: Transaction, table_id: int, replacements: Sequence[Replacement]) -> None:

@@ -16,8 +16,12 @@ from headwater.status.lag import Oldest
 
 __all__ = ["Look", "Observer"]
 
-_COUNTS = "SELECT " + ", ".join(f"(SELECT count(*) FROM public.{table})" for table in TABLES)
-_COMPANIES = "SELECT company, count(*) FROM public.orders GROUP BY company"
+_COUNTS = (  # one statement, so that they agree with each other
+    "SELECT "
+    + ", ".join(f"(SELECT count(*) FROM public.{table})" for table in TABLES)
+    + ", (SELECT coalesce(json_object_agg(company, orders), '{}') FROM"
+    " (SELECT company, count(*) AS orders FROM public.orders GROUP BY company) AS found)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Observer:
         self._state.close()
 
     def look(self) -> Look:
-        (rows,) = self._state.query(_COUNTS)
+        ((*rows, companies),) = self._state.query(_COUNTS)
         seen = self._status()
         group = seen.groups[0] if seen and seen.groups else None
         changed = sum(t.copied_rows + t.inserted + t.updated + t.deleted for t in group.tables) if group else 0
@@ -67,7 +71,7 @@ class Observer:
             time.monotonic(),
             lsn,
             dict(zip(TABLES, rows, strict=True)),
-            dict(self._state.query(_COMPANIES)),
+            companies,
             group,
             seen.routes if seen else (),
             self._tally.changes,

@@ -20,7 +20,7 @@ from headwater.ducklake.orphans import Orphan, delete_orphans, orphans
 from headwater.errors import TableError
 from headwater.lake import history, quarantine
 from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy
-from headwater.sink.ducklake.merging import DuckLakeMerging, chores_of
+from headwater.sink.ducklake.merging import DuckLakeMerging, chores_of, late_inline_limit
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 from headwater.sink.ducklake.standing import standings
 
@@ -73,12 +73,13 @@ class DuckLakeMaintenance:
 
     def merging(self, table: TableName, policy: MaintenancePolicy, most: int | None = None) -> DuckLakeMerging | None:
         found = self._found(table)
+        inline_limit = late_inline_limit(self.lake, found.id)
         bins = self._bins(found, policy)[:most]
         if not bins:
             return None
         attempt = self.lake.begin(self._name)
         writer = DuckLakeMergeWriter(found.path, [each.id for each in self._key(found)], attempt, self.lake.s3)
-        return DuckLakeMerging(self.lake, found, bins, writer)
+        return DuckLakeMerging(self.lake, found, bins, writer, inline_limit)
 
     def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
         self._found(table)

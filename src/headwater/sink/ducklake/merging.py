@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headwater.ducklake import attempts, reading
+from headwater.ducklake.deletes import INLINE_LIMIT
 from headwater.ducklake.flushing import InlinedBin
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.late import with_late_deletes
@@ -18,17 +19,21 @@ from headwater.files import inside
 from headwater.lake.maintenance import Chores
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter, read_merged
 
-__all__ = ["DuckLakeMerging", "chores_of"]
+__all__ = ["DuckLakeMerging", "chores_of", "late_inline_limit"]
 
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeMerging:
-    """Implements `headwater.lake.maintenance.Merging`."""
+    """Implements `headwater.lake.maintenance.Merging`.
+
+    Up to `inline_limit` row numbers that are deleted from a file meanwhile go into the catalog.
+    """
 
     lake: Lake
     table: LakeTable
     bins: Sequence[Bin | InlinedBin]
     writer: DuckLakeMergeWriter
+    inline_limit: int
 
     def commit(self, reports: Sequence[bytes]) -> Chores:
         written, attempt = [read_merged(each) for each in reports], self.writer.attempt
@@ -50,11 +55,20 @@ class DuckLakeMerging:
             newest = reading.newest_snapshot(tx).id
             live = reading.live_files(tx, self.lake.data_path, [self.table.id], newest, {}, [])
         where = TableFolder(self.lake.filesystem, self.table.path, self.writer.attempt)
-        return list(with_late_deletes(where, live, written))
+        return list(with_late_deletes(where, live, written, self.inline_limit))
 
     def _delete(self, given_up: Collection[str]) -> None:
         for path in given_up:
             self.lake.filesystem.delete_file(inside(self.table.path + path))
+
+
+def late_inline_limit(lake: Lake, table_id: int) -> int:
+    """How many row numbers of a file a merge that is planned from now on may write into the catalog.
+
+    Not any, if the catalog has no table for them yet: DuckDB remembers of each snapshot it reads that there was none.
+    """
+    with lake.reading() as tx:
+        return INLINE_LIMIT if reading.with_inlined_deletes(tx, [table_id]) else 0
 
 
 def _paths(written: Sequence[Replacement]) -> set[str]:
