@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import Unreachable
 
-__all__ = ["Asking", "asking"]
+__all__ = ["Asking", "asking", "kept_open"]
 
 
 class _Held(threading.local):
-    """The transactions in which this thread asks everything."""
+    """The transactions in which this thread asks everything, and the catalogs that it keeps open."""
 
     def __init__(self) -> None:
         self.transactions: dict[LakeUrl, Transaction] = {}
+        self.catalogs: dict[LakeUrl, Catalog] = {}
 
 
 _held = _Held()
@@ -72,5 +73,20 @@ def asking(url: LakeUrl) -> Iterator[Transaction]:
     if held is not None:
         yield held
         return
-    with closing(open_catalog(url)) as catalog, Asking(catalog, url).transaction() as tx:
+    with kept_open({url}), Asking(_held.catalogs[url], url).transaction() as tx:
         yield tx
+
+
+@contextmanager
+def kept_open(urls: Collection[LakeUrl]) -> Iterator[None]:
+    """Inside, this thread asks each of these catalogs over one connection, in however many transactions."""
+    before = _held.catalogs
+    with ExitStack() as stack:
+        opened = {url: stack.enter_context(closing(open_catalog(url))) for url in urls if url not in before}
+        for catalog in opened.values():
+            stack.enter_context(catalog.kept_open())
+        _held.catalogs = before | opened
+        try:
+            yield
+        finally:
+            _held.catalogs = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -107,6 +108,10 @@ class Target(Protocol[PlaceT_contra]):
     @property
     def source(self) -> str:
         """Whose tables these are: several pipelines may share a lake, and its quarantine."""
+        ...
+
+    def searching(self, places: Collection[PlaceT_contra]) -> AbstractContextManager[None]:
+        """Inside, what is asked about these places shares what it costs to come to them."""
         ...
 
     def keys(self, place: PlaceT_contra) -> Iterator[tuple[int, list[pa.Array]]]:

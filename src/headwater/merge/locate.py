@@ -62,11 +62,12 @@ class Locate:
         yield from outgoing.flush()
 
     def found(self, places: tuple[Place, ...]) -> Iterator[pa.RecordBatch | Older | Written | Failed]:
-        for oid, mine in groupby(sorted(places, key=_table_of), _table_of):
-            try:
-                yield from self._searched(mine, self._wanted(oid))  # one key set at a time
-            except Exception as error:
-                yield Failed(oid, Failure(str(table_error(error))))
+        with self.target.searching(places):
+            for oid, mine in groupby(sorted(places, key=_table_of), _table_of):
+                try:
+                    yield from self._searched(mine, self._wanted(oid))  # one key set at a time
+                except Exception as error:
+                    yield Failed(oid, Failure(str(table_error(error))))
 
     def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
         for place in places:

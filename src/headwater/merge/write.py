@@ -54,23 +54,22 @@ class WriteBucket:
         upserts = pa.table(self.room.upserts(kept))
         places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
         upserts = upserts.append_column("row_id", located["row_id"].take(places))
-        known = pc.is_valid(places)
+        upserts = upserts.append_column("replacing", pc.is_valid(places))
         lake = pa.concat_tables([self.room.rows(name) for name in older]) if older else None
         bad: list[pa.Table] = []
         try:
-            fresh = self._rows(kept.oid, upserts.filter(pc.invert(known)), lake, bad, ids=False)
-            replacing = self._rows(kept.oid, upserts.filter(known), lake, bad, ids=True)
+            rows = self._rows(kept.oid, upserts, lake, bad)
             failpoints.hit("deliver.decoded", self.batch.mirrors[kept.oid].name)
             to = rows_of(kept.oid)
-            yield from _written(to, self.target.write(to, (*fresh, *replacing)))
+            yield from _written(to, self.target.write(to, rows))
             yield from _quarantine(self.target, kept.oid, bad)
         except Exception as error:
             yield Failed(kept.oid, Failure.of(table_error(error)))
 
     def _rows(
-        self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table], *, ids: bool
+        self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table]
     ) -> list[tuple[pa.Table, pa.Array | None]]:
-        """Typed rows by relation version, with their row ids; what they cannot hold is added to `bad`."""
+        """Typed rows by relation version, with the row ids of those they replace; misfits are added to `bad`."""
         found = []
         mirror = self.batch.mirrors[oid]
         for relation in pc.unique(upserts["relation"]).to_pylist():
@@ -79,8 +78,10 @@ class WriteBucket:
             if typed.bad:
                 lsns, keys = part["lsn"].to_numpy(), part["key"].combine_chunks()
                 bad.append(_bad_rows(self.target.source, mirror, typed, lsns, keys))
-            found.append((typed.rows, part["row_id"].combine_chunks() if ids else None))
-        return found
+            replacing = part["replacing"]
+            found.append((typed.rows.filter(pc.invert(replacing)), None))
+            found.append((typed.rows.filter(replacing), part["row_id"].filter(replacing).combine_chunks()))
+        return [(rows, row_ids) for rows, row_ids in found if rows.num_rows]
 
 
 @dataclass(frozen=True, slots=True)

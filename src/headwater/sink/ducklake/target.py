@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.ducklake.asking import kept_open
 from headwater.ducklake.catalog import Dialect
 from headwater.ducklake.inlinedvalues import encoded
 from headwater.ducklake.model import DataFile, Field, InlinedRows, LakeTable, NewTable, PartitionKey
@@ -19,7 +21,7 @@ from headwater.files import filesystem, inside
 from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.partitioning import divided, parts
 from headwater.lake.target import Destination, PartitionSet, Taken
-from headwater.sink.ducklake.places import DuckLakePlace
+from headwater.sink.ducklake.places import DuckLakePlace, InlinedPlace
 from headwater.sink.ducklake.reports import Wrote
 
 __all__ = ["DuckLakeTarget", "Landing", "landing"]
@@ -65,6 +67,9 @@ class DuckLakeTarget:
         found = self.quarantine if oid is None else self.landings[oid]
         assert found is not None, "a stream without misfits has nothing for a quarantine"
         return found
+
+    def searching(self, places: Collection[DuckLakePlace]) -> AbstractContextManager[None]:
+        return kept_open({each.url for each in places if isinstance(each, InlinedPlace)})
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
         return place.keys(self._of(place.oid).key)
@@ -132,17 +137,18 @@ class DuckLakeTarget:
 def _inlined(
     landing: Landing, dialect: Dialect, rows: Sequence[tuple[pa.Table, pa.Array | None]]
 ) -> list[bytes] | None:
-    """Reports with the rows themselves; None if the catalog cannot hold one of their values."""
-    found = []
-    for table, row_ids in rows:
-        if table.num_rows:
-            whole = completed(table, {each.name: plain_type(each) for each in landing.fields})
-            values = encoded(whole, landing.fields, dialect)
-            if values is None:
-                return None
-            ids = [None] * table.num_rows if row_ids is None else row_ids.to_pylist()
-            found.append(Wrote(InlinedRows(landing.fields, values, ids)))
-    return [pickle.dumps(each) for each in found]
+    """A report with the rows themselves; None if the catalog cannot hold one of their values."""
+    types = {each.name: plain_type(each) for each in landing.fields}
+    parts = [(completed(table, types), row_ids) for table, row_ids in rows if table.num_rows]
+    if not parts:
+        return []
+    values = encoded(pa.concat_tables([table for table, _ in parts]), landing.fields, dialect)
+    if values is None:
+        return None
+    ids = [
+        id_ for table, row_ids in parts for id_ in ([None] * table.num_rows if row_ids is None else row_ids.to_pylist())
+    ]
+    return [pickle.dumps(Wrote(InlinedRows(landing.fields, values, ids)))]
 
 
 def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

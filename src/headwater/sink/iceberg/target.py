@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,9 @@ class IcebergTarget:
 
     def landing(self, to: Destination) -> Landing:
         return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
+
+    def searching(self, places: Collection[IcebergPlace]) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
 
     def keys(self, place: IcebergPlace) -> Iterator[tuple[int, list[pa.Array]]]:
         landing = self._landing(place)

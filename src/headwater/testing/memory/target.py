@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,9 @@ class MemoryTarget:
     landings: Mapping[int, MemoryLanding]
     quarantine: MemoryLanding
     source: str
+
+    def searching(self, places: Collection[MemoryPlace]) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
 
     def keys(self, place: MemoryPlace) -> Iterator[tuple[int, list[pa.Array]]]:
         landing = self._landing(place)
