@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import psutil
 
@@ -128,6 +129,30 @@ def _many_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
         yield Row("small", "deliver 1,000 changes, warm", small, 0.35)
 
 
+def _more_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
+    """As many changes, to five times as many tables: the cost may grow with the tables, but not faster."""
+    few, many = scale.tables, scale.tables * 5
+    with rig.database("more_tables") as database:
+        names = {count: [f"of_{count}_{number}" for number in range(count)] for count in (few, many)}
+        for count, tables in names.items():
+            for name in tables:
+                database.create(name, scale.seed // count)
+        pipelines = {count: Pipeline(rig, database, f"tables_{count}", tables) for count, tables in names.items()}
+        each = {few: 50, many: 10}
+        for count, pipeline in pipelines.items():
+            pipeline.settle(database, each[count])
+        seconds: dict[int, list[float]] = {few: [], many: []}
+        for _ in range(scale.repeats):
+            for count, pipeline in pipelines.items():
+                work = partial(database.mix, names[count], each[count])
+                seconds[count].append(steps.delivered(database, pipeline, work))
+        for count, pipeline in pipelines.items():
+            database.same_as(pipeline.address, names[count])
+        steps.close(pipelines.values())
+        what, against = (f"{count:,} tables x {each[count]} changes" for count in (many, few))
+        yield Row("more-tables", f"deliver {what}", tuple(seconds[many]), 5, against, tuple(seconds[few]))
+
+
 def _big_transaction(rig: Rig, scale: Scale) -> Iterator[Row]:
     """Peak memory of all the pipeline's processes while one transaction passes through."""
     few, many = scale.transaction, scale.transaction * 100
@@ -175,6 +200,7 @@ _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("capture", "catch-up"): _backlog,
     ("first-copy",): _first_copy,
     ("many-tables", "small"): _many_tables,
+    ("more-tables",): _more_tables,
     **BIG,
     ("memory",): _big_transaction,
     **FRESHNESS,
