@@ -98,7 +98,7 @@ def _leave_for(connection: Connection, row: TableRow, heir: TableRow, lsn: Lsn) 
 
 def reclaim(state: State, group: str, oid: int) -> None:
     """A table is wanted again before another has taken its place: it is copied again, and both have mirrors."""
-    if not any(oid in row.replaces for row in state.tables(group)):
+    if not state.query("SELECT FROM headwater.tables WHERE group_name = %s AND %s = ANY(replaces)", (group, oid)):
         return
     state.request_resync(group, oid, "another table had its place for a while")
     with state.transaction() as connection:

@@ -46,7 +46,8 @@ class Tables(Database):
             " lake_table = CASE WHEN tables.position IS NULL THEN excluded.lake_table ELSE tables.lake_table END",
             (group, oid, *source, *lake, *name, Jsonb(asdict(options))),
         )
-        return next(row for row in self.tables(group) if row.oid == oid)
+        (row,) = self.query(f"{_TABLE} WHERE group_name = %s AND source_oid = %s", (group, oid))
+        return _table(row)
 
     def tables(self, group: str) -> list[TableRow]:
         rows = self.query(f"{_TABLE} WHERE group_name = %s ORDER BY namespace, name, source_oid", (group,))
