@@ -44,6 +44,11 @@ class Range:
     end_page: int | None
     rows: int | None  # as the statistics have it; None: never analyzed
 
+    @property
+    def weight(self) -> int:
+        """How much there is to read, as far as that is known; one more than its pages, since none is free."""
+        return 1 + (self.end_page - self.first_page if self.end_page is not None else _FEWEST_PAGES)
+
 
 def balanced(conn: psycopg.Connection, oid: int, cores: int) -> list[Range]:
     """Cut a table so that every core has something to do, none waits long at the end, and no task reads too much.

@@ -10,13 +10,13 @@ from headwater.change import Lsn
 from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError
 from headwater.flow.copyplan import CopyPlan, planned
-from headwater.flow.copyrange import CopyOutcome, CopyRange, gathered
+from headwater.flow.copyrange import CopyOutcome, CopyRanges, gathered
 from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.names import settle_names
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import misfits_of, rows_of
-from headwater.spark import Survived, run_tasks, surviving
+from headwater.spark import Survived, deal, run_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.transitions import Copied
 from headwater.words import counted
@@ -24,6 +24,8 @@ from headwater.words import counted
 __all__ = ["copy"]
 
 logger = logging.getLogger(__name__)
+
+TASKS_PER_CORE = 16  # enough that none waits long at the end; each has to be told of all the tables
 
 
 def copy(m: Mirroring) -> dict[int, int]:
@@ -61,9 +63,10 @@ def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple
 
     def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
         attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
-        work = CopyRange(m.source_url, exported, m.state.url, m.group, attempt.target)
-        mine = [each for each in plan.ranges if each.relation.oid in oids]
-        return attempt, gathered(run_tasks(m.spark, mine, work))
+        work = CopyRanges(m.source_url, exported, m.state.url, m.group, attempt.target)
+        mine = [(each, each.range.weight) for each in plan.ranges if each.relation.oid in oids]
+        units = deal(mine, TASKS_PER_CORE * m.spark.sparkContext.defaultParallelism)
+        return attempt, gathered(run_tasks(m.spark, units, work))
 
     with progress_logged(m, plan.mirrors):
         return surviving(m.spark, plan.mirrors.keys(), job)

@@ -1,4 +1,4 @@
-"""One Spark task of a copy: a range of a table → rows in the lake that readers do not see yet."""
+"""One Spark task of a copy: ranges of tables → rows in the lake that readers do not see yet."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headwater.values.decode import Bad
 from headwater.values.keys import row_keys
 from headwater.values.types import LakeType
 
-__all__ = ["CopyOutcome", "CopyRange", "RangeOfTable", "gathered"]
+__all__ = ["CopyOutcome", "CopyRanges", "RangeOfTable", "gathered"]
 
 
 class RangeOfTable(NamedTuple):
-    """What one task copies: a range of a table, the types of its columns in the lake, which rows, and in which mode."""
+    """What is copied at once: a range of a table, the types of its columns in the lake, which rows, in which mode."""
 
     relation: Relation
     range: Range
@@ -55,14 +55,19 @@ def gathered(said: Sequence[Written | Failed]) -> CopyOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRange:
+class CopyRanges:
     source_url: str
     exported: Exported
     state_url: str
     group: str
     target: Target[Any]
 
-    def __call__(self, piece: RangeOfTable) -> Iterator[Written | Failed]:
+    def __call__(self, pieces: Sequence[RangeOfTable]) -> Iterator[Written | Failed]:
+        with closing(State.connect(self.state_url)) as state:
+            for piece in pieces:
+                yield from self._copied(piece, state)
+
+    def _copied(self, piece: RangeOfTable, state: State) -> Iterator[Written | Failed]:
         oid, count = piece.relation.oid, 0
         bad: list[pa.Table] = []
 
@@ -85,8 +90,7 @@ class CopyRange:
                 yield from self._written(misfits_of(oid), [(table, None) for table in bad])
         except Exception as exc:  # beside what was written before it, to be deleted
             yield Failed(oid, Failure(str(table_error(exc))))
-        with closing(State.connect(self.state_url)) as state:
-            state.add_progress(self.group, oid, count)
+        state.add_progress(self.group, oid, count)
 
     def _written(self, to: Destination, rows: Iterable[tuple[pa.Table, None]]) -> list[Written]:
         return [Written(to, report) for report in self.target.write(to, rows)]
