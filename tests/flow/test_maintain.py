@@ -28,7 +28,7 @@ from headwater.lake.maintenance import Chores, MaintenancePolicy
 from headwater.lake.maintenance import Maintenance as LakeMaintenance
 from headwater.supervise.maintaining import allowed_at, policy_of
 from headwater.supervise.precedence import Precedence
-from headwater.supervise.upkeep import MaintenanceThread
+from headwater.supervise.upkeep import GroupMaintenance
 
 ORDERS = TableName("public", "orders")
 ALL = MaintenancePolicy(expire=timedelta(microseconds=1), orphans=timedelta(days=1))
@@ -220,10 +220,10 @@ def test_a_ducklake_is_maintained_on_spark_and_deliveries_go_on(mirror: Mirror) 
 
 def maintaining(
     mirror: Mirror, stop: threading.Event | None = None, precedence: Precedence | None = None
-) -> MaintenanceThread:
+) -> GroupMaintenance:
     """What `run` starts beside the deliveries of the mirror's group."""
     stop, precedence = stop or threading.Event(), precedence or Precedence()
-    return MaintenanceThread(mirror.config, Maintenance(), {}, "g", mirror.spark, stop, precedence, first=0)
+    return GroupMaintenance(mirror.config, Maintenance(), {}, "g", mirror.spark, stop, precedence, first=0)
 
 
 def test_a_run_maintains_a_lake_in_small_steps(orders: IcebergMirror) -> None:

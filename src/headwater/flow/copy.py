@@ -25,7 +25,7 @@ __all__ = ["copy"]
 
 logger = logging.getLogger(__name__)
 
-TASKS_PER_CORE = 16  # enough that none waits long at the end; each has to be told of all the tables
+TASKS_PER_CORE = 16  # enough that none waits long at the end; each one gets the columns of all tables
 
 
 def copy(m: Mirroring) -> dict[int, int]:

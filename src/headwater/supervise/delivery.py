@@ -18,13 +18,14 @@ from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown
 from headwater.spark import session, warm_up
 from headwater.state import Lock
 from headwater.state.processes import announced
+from headwater.supervise.beside import Beside
 from headwater.supervise.grouproutes import GroupRoutes
 from headwater.supervise.opening import mirroring, open_state, when_free
-from headwater.supervise.precedence import Precedence
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routing import RouteDelivery
+from headwater.supervise.tending import RouteMaintenance
 from headwater.supervise.threads import DeliveryThread
-from headwater.supervise.upkeep import MaintenanceThread
+from headwater.supervise.upkeep import GroupMaintenance, MaintenanceThread
 
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.1
 DRAIN_SECONDS = 30.0
-MAINTENANCE_GRACE = 5.0  # for all groups together
+MAINTENANCE_GRACE = 5.0  # for all of it together
 RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
 
 _STAGED = """
@@ -62,11 +63,11 @@ def deliver_forever(
     """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
-    precedence = Precedence()
+    beside = Beside()
     threads = [
-        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env), precedence) for name in config.groups),
+        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env), beside) for name in config.groups),
         *(
-            RouteDelivery(config, env, name, spark, stop, Reloading(file, env))
+            RouteDelivery(config, env, name, spark, stop, Reloading(file, env), beside)
             for name, route in config.routes.items()
             if route.source.group is None
         ),
@@ -74,11 +75,11 @@ def deliver_forever(
     for thread in threads:
         thread.all_needed = all_needed
         thread.start()
-    beside = _maintenance(config, env, spark, stop, precedence)
+    maintaining = _maintenance(config, env, spark, stop, beside)
     for thread in threads:
         thread.join()
     deadline = time.monotonic() + MAINTENANCE_GRACE
-    for each in beside:  # what it is at can be given up at any moment
+    for each in maintaining:  # what it is at can be given up at any moment
         each.join(max(0.0, deadline - time.monotonic()))
     with suppress(Exception):  # it may be gone already
         spark.stop()
@@ -86,13 +87,16 @@ def deliver_forever(
 
 
 def _maintenance(
-    config: Config, env: Mapping[str, str], spark: SparkSession, stop: threading.Event, precedence: Precedence
+    config: Config, env: Mapping[str, str], spark: SparkSession, stop: threading.Event, beside: Beside
 ) -> list[MaintenanceThread]:
     if config.maintenance is None:
         return []
-    threads = [
-        MaintenanceThread(config, config.maintenance, env, group, spark, stop, precedence) for group in config.groups
+    threads: list[MaintenanceThread] = [
+        GroupMaintenance(config, config.maintenance, env, group, spark, stop, beside.precedence)
+        for group in config.groups
     ]
+    if config.routes:
+        threads.append(RouteMaintenance(config, config.maintenance, spark, stop, beside))
     for thread in threads:
         thread.start()
     return threads
@@ -107,13 +111,13 @@ class _GroupDelivery(DeliveryThread):
         spark: SparkSession,
         stop: threading.Event,
         reload: Callable[[], Config | None],
-        precedence: Precedence,
+        beside: Beside,
     ) -> None:
         super().__init__(f"group {name}", config, env, spark, stop)
         self._group = name
         self._reload = reload
         self._flush = config.groups[name].flush
-        self._precedence = precedence
+        self._beside = beside
 
     def work(self) -> None:
         """Hold the group's lock and deliver; returns after `stop`, drained."""
@@ -126,7 +130,7 @@ class _GroupDelivery(DeliveryThread):
             with (
                 announced(state, self._group, "delivery", lock),
                 closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
-                GroupRoutes(self._config, self._env, m, self._reload) as routes,
+                GroupRoutes(self._config, self._env, m, self._reload, self._beside) as routes,
             ):
                 state.record_error(self._group, "delivery", None)
                 self._deliver_until_stopped(m, routes, lock)
@@ -165,7 +169,7 @@ class _GroupDelivery(DeliveryThread):
     def _deliver(self, m: flow.Mirroring) -> flow.Delivered | None:
         begun = time.monotonic()
         try:
-            with self._precedence.delivery(self._config.groups[self._group].lake) as rewritten:
+            with self._beside.precedence.delivery(self._config.groups[self._group].lake) as rewritten:
                 if rewritten:
                     m.sink.look_again()
                 done = flow.deliver(m)

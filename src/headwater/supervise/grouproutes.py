@@ -16,6 +16,7 @@ from headwater.flow.routing import OpenRoute
 from headwater.logs import redact
 from headwater.state import Lock
 from headwater.state.routes import RouteId
+from headwater.supervise.beside import Beside
 from headwater.supervise.instances import instance_name, owner_of
 from headwater.supervise.sources import route_rules
 from headwater.supervise.threads import BACKOFF_FIRST, BACKOFF_LONGEST
@@ -33,11 +34,16 @@ class GroupRoutes:
     """
 
     def __init__(
-        self, config: Config, env: Mapping[str, str], m: flow.Mirroring, reload: Callable[[], Config | None]
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        m: flow.Mirroring,
+        reload: Callable[[], Config | None],
+        beside: Beside | None = None,
     ) -> None:
         self._m, self._config, self._reload = m, config, reload
         names = [name for name, route in config.routes.items() if route.source.group == m.group]
-        self._routes = [_GroupRoute(config, env, m, name) for name in names]
+        self._routes = [_GroupRoute(config, env, m, name, beside) for name in names]
 
     def __enter__(self) -> GroupRoutes:
         return self
@@ -62,9 +68,11 @@ class GroupRoutes:
 
 
 class _GroupRoute:
-    def __init__(self, config: Config, env: Mapping[str, str], m: flow.Mirroring, name: str) -> None:
+    def __init__(
+        self, config: Config, env: Mapping[str, str], m: flow.Mirroring, name: str, beside: Beside | None
+    ) -> None:
         self.id = RouteId(name, instance_name(config))
-        self._config, self._env, self._m = config, env, m
+        self._config, self._env, self._m, self._beside = config, env, m, beside
         self._held = ExitStack()
         self._lock: Lock | None = None
         self._turns: RouteTurns | None = None
@@ -106,7 +114,7 @@ class _GroupRoute:
             rules = route_rules(route)
             source = LogSource(m, route.source.table, rules, route.batch.rows)
             opened = OpenRoute(self.id, source, rules, route.seed, m.state, m.spark)
-            self._turns = RouteTurns(self._config, self._env, opened, self._lock.name)
+            self._turns = RouteTurns(self._config, self._env, opened, self._lock.name, self._beside)
         return self._turns
 
     def _fail(self, error: Exception) -> None:

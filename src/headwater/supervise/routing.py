@@ -13,6 +13,7 @@ from headwater.flow.routesource import RouteSource
 from headwater.flow.routing import OpenRoute
 from headwater.state import Lock, State
 from headwater.state.routes import RouteId
+from headwater.supervise.beside import Beside
 from headwater.supervise.instances import instance_name, owner_of
 from headwater.supervise.opening import open_state, when_free
 from headwater.supervise.sources import copy_is_awaited, opened_source, route_rules
@@ -35,10 +36,12 @@ class RouteDelivery(DeliveryThread):
         spark: SparkSession,
         stop: threading.Event,
         reload: Callable[[], Config | None] = lambda: None,
+        beside: Beside | None = None,
     ) -> None:
         super().__init__(f"route {name}", config, env, spark, stop)
         self._id = RouteId(name, instance_name(config))
         self._reload = reload
+        self._beside = beside
 
     @property
     def _route(self) -> Route:
@@ -65,7 +68,7 @@ class RouteDelivery(DeliveryThread):
 
     def _follow(self, source: RouteSource, state: State, lock: Lock) -> None:
         route = OpenRoute(self._id, source, route_rules(self._route), self._route.seed, state, self._spark)
-        turns = RouteTurns(self._config, self._env, route, lock.name)
+        turns = RouteTurns(self._config, self._env, route, lock.name, self._beside)
         while not self._ending.is_set() and not self._changed():
             lock.keep()
             if turns.take():

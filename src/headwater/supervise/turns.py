@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from headwater.config import Config, FromTemplate
 from headwater.flow.routing import OpenRoute, Turn, follow, routing_type, sight
+from headwater.supervise.beside import Beside, route_deliveries
 from headwater.supervise.destinations import Finder
 from headwater.words import counted
 
@@ -16,10 +17,16 @@ logger = logging.getLogger(__name__)
 
 
 class RouteTurns:
-    """Finds the route's destinations and brings them up to date. `owner` is the lock that is held meanwhile."""
+    """Finds the route's destinations and brings them up to date. `owner` is the lock that is held meanwhile.
 
-    def __init__(self, config: Config, env: Mapping[str, str], route: OpenRoute, owner: str) -> None:
+    `beside` is for maintenance of the destinations, which goes on between the turns.
+    """
+
+    def __init__(
+        self, config: Config, env: Mapping[str, str], route: OpenRoute, owner: str, beside: Beside | None = None
+    ) -> None:
         self._route = route
+        self._beside = beside or Beside()
         self._templated = isinstance(config.routes[route.name].to, FromTemplate)
         self._finder = Finder(config, env, route.name, route.state, route.source.id(), owner)
         self._type = routing_type(route)
@@ -28,7 +35,10 @@ class RouteTurns:
 
     def take(self) -> bool:
         """One turn; whether there is nothing more to do for now."""
-        turn = follow(self._route, self._finder.find(self._type, self._seen))
+        destinations = self._finder.find(self._type, self._seen)
+        self._beside.tended.note(self._route.name, destinations, self._route.source.stream)
+        with self._beside.precedence.delivery(route_deliveries(self._route.name)):
+            turn = follow(self._route, destinations)
         self._log(turn)
         self._seen = turn.unknown if self._templated else {}
         return turn.caught_up and not self._seen

@@ -1,9 +1,10 @@
-"""Maintenance of a group's lake beside its deliveries: a thread of its own in the delivery process."""
+"""Maintenance of lakes beside deliveries: threads of their own in the delivery process."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -24,9 +25,9 @@ from headwater.supervise.lakes import own_lake
 from headwater.supervise.maintaining import allowed_at, keeping, maintenance_lock
 from headwater.supervise.opening import open_state
 from headwater.supervise.precedence import Precedence
-from headwater.supervise.rounds import Rounds, Site
+from headwater.supervise.rounds import Rounds, Site, Unit
 
-__all__ = ["MaintenanceThread"]
+__all__ = ["FIRST", "GroupMaintenance", "MaintenanceThread"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,72 @@ YIELD = 5.0  # to deliveries, before each unit
 BACKOFF = 60.0
 
 
-class MaintenanceThread(threading.Thread):
-    """Maintains the lake of one group until `stop`. Whatever fails comes round again: deliveries do not notice."""
+class MaintenanceThread(threading.Thread, ABC):
+    """Maintains lakes until `stop`. Whatever fails comes round again: deliveries do not notice."""
+
+    def __init__(
+        self,
+        subject: str,
+        config: Config,
+        maintenance: Maintenance,
+        spark: SparkSession,
+        stop: threading.Event,
+        precedence: Precedence,
+        *,
+        first: float = FIRST,
+    ) -> None:
+        super().__init__(name=f"maintenance of {subject}", daemon=True)
+        self._config, self._spark = config, spark
+        self._ending, self._precedence, self._first = stop, precedence, first
+        self._maintenance = maintenance
+
+    @abstractmethod
+    def maintain(self, state: State) -> None:
+        """Maintain as long as there is something to do; returns after `stop`."""
+
+    def run(self) -> None:
+        wait = self._first
+        while not self._ending.wait(wait):
+            wait = BACKOFF
+            try:
+                with closing(open_state(self._config)) as state:
+                    self.maintain(state)
+            except (HeadwaterError, OSError) as error:
+                self._warn(error)
+            except Exception:  # as in a delivery's thread: it is tried again
+                if not self._ending.is_set():
+                    logger.exception("%s failed", self.name)
+
+    def _give_way(self) -> None:
+        self._precedence.wait_for_quiet(YIELD)
+
+    def _pause(self, *, busy: bool) -> None:
+        self._ending.wait(PAUSE if busy else LOOK)
+
+    def _stepped(self, rounds: Rounds, site: Site) -> Unit | Exception | None:
+        """What the next unit of work has done; None: there is none. What it met, if it was given up."""
+        try:
+            return rounds.step(site)
+        except CommitConflict as error:  # a delivery was faster
+            logger.info("%s: given up, and comes again: %s", self.name, error)
+            return error
+        except (HeadwaterError, JobDied, OSError) as error:
+            self._warn(error)
+            return error
+
+    def _allowed(self, state: State, sink: Sink[Any, Any], flush: FlushLimits | None) -> MaintenancePolicy:
+        """What may be done now. Without `flush`, rows in the catalog are of other clients."""
+        policy = allowed_at(self._maintenance, datetime.now(UTC))
+        return keeping(replace(policy, flush=flush), state, sink)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._ending.is_set():
+            said = redact(str(error), self._config.secrets())
+            logger.warning("%s is left for later: %s", self.name, said)
+
+
+class GroupMaintenance(MaintenanceThread):
+    """Maintains the lake of one group."""
 
     def __init__(
         self,
@@ -52,71 +117,37 @@ class MaintenanceThread(threading.Thread):
         *,
         first: float = FIRST,
     ) -> None:
-        super().__init__(name=f"maintenance of group {group}", daemon=True)
-        self._config, self._env, self._group, self._spark = config, env, group, spark
-        self._ending, self._precedence, self._first = stop, precedence, first
+        super().__init__(f"group {group}", config, maintenance, spark, stop, precedence, first=first)
+        self._env, self._group = env, group
         self._lake = config.groups[group].lake
-        self._maintenance = maintenance
         self._rounds = Rounds()
 
-    def run(self) -> None:
-        wait = self._first
-        while not self._ending.wait(wait):
-            wait = BACKOFF
-            try:
-                with closing(open_state(self._config)) as state:
-                    self._maintain(state)
-            except (HeadwaterError, OSError) as error:
-                self._warn(error)
-            except Exception:  # as in a delivery's thread: it is tried again
-                if not self._ending.is_set():
-                    logger.exception("%s failed", self.name)
-
-    def _maintain(self, state: State) -> None:
+    def maintain(self, state: State) -> None:
         row = state.group(self._group)
         if row is None or row.lake is None:
             return  # its first copy has not begun
         with closing(own_lake(self._config, self._env, state, self._group)) as sink:
             while not self._ending.is_set():
-                self._precedence.wait_for_quiet(YIELD)
-                self._ending.wait(PAUSE if self.step(state, sink) else LOOK)
+                self._give_way()
+                self._pause(busy=self.step(state, sink))
 
     def step(self, state: State, sink: Sink[Any, Any]) -> bool:
         """Take a step; False if there is none to take, or a `maintain` is at work."""
         maintenance = sink.maintenance()
         if maintenance is None:
             return False
+        inline = self._config.groups[self._group].flush.inline
+        flush = FlushLimits(inline.rows, inline.age) if inline else None
         between = partial(self._precedence.between_deliveries, self._lake)
-        policy = partial(self._allowed, state, sink)
+        policy = partial(self._allowed, state, sink, flush)
         site = Site(self._spark, maintenance, policy, between, sink.lake_snapshots)
         with ExitStack() as held:
             try:
                 held.enter_context(state.lock(maintenance_lock(self._group), 0))
             except OperatorMustAct:
                 return False
-            return self._stepped(state, site)
-
-    def _stepped(self, state: State, site: Site) -> bool:
-        try:
-            unit = self._rounds.step(site)
-        except CommitConflict as error:  # a delivery was faster
-            logger.info("%s: given up, and comes again: %s", self.name, error)
-            return True
-        except (HeadwaterError, JobDied, OSError) as error:
-            self._warn(error)
-            return True
-        if unit is not None and unit.done:
-            logger.info("maintained %s: %s", unit.table, unit.done)
-            state.record_maintained(self._group, unit.table, unit.done)
-        return unit is not None
-
-    def _allowed(self, state: State, sink: Sink[Any, Any]) -> MaintenancePolicy:
-        inline = self._config.groups[self._group].flush.inline
-        flush = FlushLimits(inline.rows, inline.age) if inline else None  # rows there are of other clients, then
-        policy = allowed_at(self._maintenance, datetime.now(UTC))
-        return keeping(replace(policy, flush=flush), state, sink)
-
-    def _warn(self, error: Exception) -> None:
-        if not self._ending.is_set():
-            said = redact(str(error), self._config.secrets())
-            logger.warning("%s is left for later: %s", self.name, said)
+            unit = self._stepped(self._rounds, site)
+            if isinstance(unit, Unit) and unit.done:
+                logger.info("maintained %s: %s", unit.table, unit.done)
+                state.record_maintained(self._group, unit.table, unit.done)
+            return unit is not None

@@ -1,0 +1,38 @@
+"""What deliveries and maintenance in one process know of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.flow.routing import Destinations
+from headwater.lake.stream import Stream
+from headwater.supervise.precedence import Precedence
+
+__all__ = ["Beside", "Tended", "route_deliveries"]
+
+
+def route_deliveries(route: str) -> str:
+    """The name under which deliveries of a route go before maintenance of its destinations."""
+    return f"route {route}"
+
+
+class Tended:
+    """The destinations of the routes in this process, as the latest turns have found them."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Destinations, Stream[Any]]] = {}
+
+    def note(self, route: str, destinations: Destinations, stream: Stream[Any]) -> None:
+        self._found[route] = destinations, stream
+
+    def routes(self) -> dict[str, tuple[Destinations, Stream[Any]]]:
+        return dict(self._found)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Who is at work on which lake, and which lakes are those of destinations."""
+
+    precedence: Precedence = field(default_factory=Precedence)
+    tended: Tended = field(default_factory=Tended)

@@ -1,0 +1,99 @@
+"""The lakes of a route's destinations are maintained like any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.routed import RoutedShop
+
+from headwater.config import Maintenance
+from headwater.flow.routing import OpenRoute
+from headwater.supervise.beside import Beside
+from headwater.supervise.sources import opened_source, route_rules
+from headwater.supervise.tending import RouteMaintenance
+from headwater.supervise.turns import RouteTurns
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path) -> Iterator[RoutedShop]:
+    with closing(RoutedShop(database, tmp_path)) as made:
+        yield made
+
+
+def turned(shop: RoutedShop, spark: SparkSession, beside: Beside) -> None:
+    """Turns of the route as `run` takes them, until all destinations have everything."""
+    with opened_source(shop.config, {}, "by_company") as source:
+        route = shop.config.routes["by_company"]
+        opened = OpenRoute(shop.id, source, route_rules(route), route.seed, shop.state, spark)
+        turns = RouteTurns(shop.config, {}, opened, shop.owner, beside)
+        while not turns.take():
+            pass
+
+
+def maintaining(shop: RoutedShop, spark: SparkSession, beside: Beside) -> RouteMaintenance:
+    return RouteMaintenance(shop.config, Maintenance(), spark, threading.Event(), beside, first=0)
+
+
+def rows(shop: RoutedShop, lake: str) -> list[tuple[object, ...]]:
+    return shop.sql(f"SELECT id, total FROM {lake}.main.orders ORDER BY id")
+
+
+def test_rows_that_small_shares_left_in_the_catalogs_become_files(shop: RoutedShop, spark: SparkSession) -> None:
+    shop.rewrite(("    keys: [id]", "    keys: [id]\n    inline: {rows: 20}"))
+    beside = Beside()
+    shop.sql("INSERT INTO shop.main.orders SELECT i, 'acme', i FROM range(10) r(i)")
+    turned(shop, spark, beside)
+    for number in range(3):
+        first = 100 + 10 * number
+        shop.sql(f"INSERT INTO shop.main.orders SELECT i, 'acme', i FROM range({first}, {first + 10}) r(i)")
+        shop.sql(f"UPDATE shop.main.orders SET total = -{number} WHERE id < 5")
+        turned(shop, spark, beside)
+    shop.attach("acme")
+    before = rows(shop, "acme")
+    assert inlined_rows(shop, "acme") == 15
+    maintaining(shop, spark, beside).visit_all(shop.state)
+    assert inlined_rows(shop, "acme") == 0
+    assert rows(shop, "acme") == before
+    shop.sql("UPDATE shop.main.orders SET total = 7 WHERE id % 2 = 0", "DELETE FROM shop.main.orders WHERE id = 101")
+    turned(shop, spark, beside)
+    assert rows(shop, "acme") == rows(shop, "shop")
+
+
+def inlined_rows(shop: RoutedShop, lake: str) -> int:
+    """Rows of the destination's table that are in its catalog, alive or not."""
+    catalog = f"__ducklake_metadata_{lake}"
+    names = shop.sql(f"SELECT table_name FROM {catalog}.ducklake_inlined_data_tables")
+    return sum(int(shop.sql(f"SELECT count(*) FROM {catalog}.{name}")[0][0]) for (name,) in names)
+
+
+def test_a_destination_is_left_alone_until_something_was_delivered_to_it(shop: RoutedShop, spark: SparkSession) -> None:
+    beside = Beside()
+    shop.sql("INSERT INTO shop.main.orders SELECT i, 'acme', i FROM range(10) r(i)")
+    turned(shop, spark, beside)
+    shop.sql("INSERT INTO shop.main.orders VALUES (100, 'acme', 1)")
+    turned(shop, spark, beside)
+    shop.attach("acme")
+    thread = maintaining(shop, spark, beside)
+    thread.visit_all(shop.state)
+    assert inlined_rows(shop, "acme") == 1, "neither many nor old"
+    before = shop.sql("SELECT max(snapshot_id) FROM acme.snapshots()")
+    thread.visit_all(shop.state)
+    assert shop.sql("SELECT max(snapshot_id) FROM acme.snapshots()") == before
+
+
+def test_a_destination_that_has_failed_is_left_alone(shop: RoutedShop, spark: SparkSession) -> None:
+    shop.rewrite(("    keys: [id]", "    keys: [id]\n    inline: {rows: 1}"))
+    beside = Beside()
+    shop.sql("INSERT INTO shop.main.orders SELECT i, 'acme', i FROM range(10) r(i)")
+    turned(shop, spark, beside)
+    (shop.folder / "acme.sqlite").rename(shop.folder / "away")
+    shop.sql("INSERT INTO shop.main.orders VALUES (100, 'acme', 1)")
+    turned(shop, spark, beside)
+    assert [row.state for row in shop.state.destinations("by_company") if row.value == "acme"] == ["ERRORED"]
+    maintaining(shop, spark, beside).visit_all(shop.state)
+    assert not (shop.folder / "acme.sqlite").exists()
