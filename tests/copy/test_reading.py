@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from psycopg import sql
 from tests.typed_columns import relation_of
 
 from headwater.change import Relation, TableName
-from headwater.copy.reading import Range, balanced, read_expressions, read_range
+from headwater.copy.reading import Range, balanced, one_connection, read_expressions, read_range
 from headwater.errors import TableError, Unreachable
 from headwater.merge.tuples import split
 from headwater.postgres.settings import TEXT_SETTINGS
@@ -326,6 +327,29 @@ def test_only_rows_that_meet_the_condition_are_read_and_expressions_come_after_t
         (plain,) = read_expressions(database, name, part, [sql.SQL("id")], "id < 3")
     assert batch.to_pylist() == [{"id": 3, "x": "a{}%s3", "extra0": relation.oid, "extra1": 6}]
     assert plain.column(0).to_pylist() == [1, 2]
+
+
+def test_ranges_share_a_connection_and_hold_no_table_longer_than_they_read_it(
+    database: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 3) g")
+    conn.execute("CREATE TABLE rewritten AS TABLE t")
+    parts = {table: balanced(conn, relation_of(conn, "public", table).oid, 1)[0] for table in ("t", "rewritten")}
+    asked = [sql.SQL("pg_backend_pid()"), sql.SQL("id")]
+    with snapshot(database) as name, one_connection():
+        (first,) = read_expressions(database, name, parts["t"], asked)
+        conn.execute("SET lock_timeout = '5s'")
+        conn.execute("ALTER TABLE t ADD later int")
+        (second,) = read_expressions(database, name, parts["t"], asked)
+        conn.execute("VACUUM FULL rewritten")
+        with pytest.raises(TableError, match="was rewritten"):
+            list(read_expressions(database, name, parts["rewritten"], asked))
+        (third,) = read_expressions(database, name, parts["t"], asked)
+    assert [each.column(1).to_pylist() for each in (first, second, third)] == [[1, 2, 3]] * 3
+    assert first.column(0)[0] == second.column(0)[0]
+    deadline = time.monotonic() + 30
+    while conn.execute("SELECT FROM pg_stat_activity WHERE application_name = 'headwater copy'").fetchall():
+        assert time.monotonic() < deadline, "a connection was left open"
 
 
 def test_every_row_is_in_exactly_one_range(database: str, conn: psycopg.Connection) -> None:

@@ -8,6 +8,7 @@ user wants in another type are printed by their output function, as pgoutput doe
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from headwater.values.decode import Bad, Decoded, decode
 from headwater.values.moments import DAY_US, INFINITE_DAY, INFINITE_US
 from headwater.values.types import LakeType, lake_type
 
-__all__ = ["Range", "balanced", "read_expressions", "read_range", "showing"]
+__all__ = ["Range", "balanced", "one_connection", "read_expressions", "read_range", "showing"]
 
 _MOST_PAGES, _FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
 _TROUBLE = ("08", "53", "57")  # SQLSTATE classes that pass: connection, resources, an operator's shutdown
@@ -137,15 +138,64 @@ def read_expressions(
     url: str, snapshot: str, part: Range, expressions: Sequence[sql.Composable], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """What PostgreSQL makes of these expressions for the rows of a range, as ADBC returns it."""
-    # ADBC reads the names of types when it connects, as the settings of that moment print them.
-    info = conninfo(url, options=options(), application_name="headwater copy")
-    with _translated(part.table), adbc.connect(info, autocommit=True) as conn, conn.cursor() as cursor:
-        prepare(cursor.execute, as_stored=True)
+    with _translated(part.table), _connected(url) as cursor:
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute(_text(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot)))
         _hold(cursor, part)
         cursor.execute(_select(expressions, part, where))
         yield from cursor.fetch_record_batch()
+
+
+class _Kept(threading.local):
+    """The connections that this thread keeps from one range to the next, by what they are to; None: it keeps none."""
+
+    connections: dict[str, adbc.Connection] | None = None
+
+
+_kept = _Kept()
+
+
+@contextmanager
+def one_connection() -> Iterator[None]:
+    """Inside, this thread reads one range after the other over the same connection.
+
+    ADBC looks at all types of a database when it connects, and every table is one: that takes longer than to read a
+    small table.
+    """
+    _kept.connections = {}
+    try:
+        yield
+    finally:
+        for each in _kept.connections.values():
+            each.close()
+        _kept.connections = None
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[adbc.Cursor]:
+    """A cursor outside of any transaction."""
+    kept = _kept.connections
+    connection = (kept and kept.pop(url, None)) or _connection(url)
+    try:
+        with connection.cursor() as cursor:
+            yield cursor
+            if kept is not None:
+                cursor.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    if kept is None:
+        connection.close()
+    else:
+        kept[url] = connection
+
+
+def _connection(url: str) -> adbc.Connection:
+    # ADBC reads the names of types when it connects, as the settings of that moment print them.
+    connection = adbc.connect(conninfo(url, options=options(), application_name="headwater copy"), autocommit=True)
+    with connection.cursor() as cursor:
+        prepare(cursor.execute, as_stored=True)
+    return connection
 
 
 def _hold(cursor: adbc.Cursor, part: Range) -> None:

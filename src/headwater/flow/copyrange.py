@@ -13,7 +13,7 @@ import pyarrow as pa
 from headwater import failpoints
 from headwater import merge as merging
 from headwater.change import Lsn, Relation
-from headwater.copy.reading import Range, read_range
+from headwater.copy.reading import Range, one_connection, read_range
 from headwater.copy.snapshot import Exported
 from headwater.lake import history
 from headwater.lake.quarantine import Origin, quarantined
@@ -63,7 +63,7 @@ class CopyRanges:
     target: Target[Any]
 
     def __call__(self, pieces: Sequence[RangeOfTable]) -> Iterator[Written | Failed]:
-        with closing(State.connect(self.state_url)) as state:
+        with closing(State.connect(self.state_url)) as state, one_connection():
             for piece in pieces:
                 yield from self._copied(piece, state)
 
