@@ -32,6 +32,7 @@ __all__ = ["ROUTES"]
 
 SEEDED, INSERTED, UPDATED, DELETED = 100, 70, 20, 10  # rows of each destination; the last three are one round
 RATE, FLAT = 150, 1.1
+CHECKED = 100  # destinations of a route: to attach a lake in PostgreSQL takes DuckDB a tenth of a second
 
 _TABLE = "(id BIGINT, company VARCHAR, n INTEGER, amount INTEGER, note VARCHAR, score DOUBLE, placed TIMESTAMP)"
 _ROWS = """
@@ -88,11 +89,11 @@ class _Fanned:
         self.seconds.append(self._timed())
 
     def check(self) -> None:
-        """AssertionError if a destination does not hold exactly its rows of the source."""
-        wanted = {company: sums for company, *sums in self._source.execute(_sums("orders")).fetchall()}
+        """AssertionError if a destination does not hold exactly its rows of the source; of many, some are looked at."""
+        wanted = {company: sums for company, *sums in sorted(self._source.execute(_sums("orders")).fetchall())}
         assert len(wanted) == self.count
         with connect() as con:
-            for company, sums in wanted.items():
+            for company, sums in list(wanted.items())[:: -(-self.count // CHECKED)]:
                 lake = QueriedDuckLake(parse_lake_url(filled(self._template, company)), None)
                 lake.prepare(con)
                 lake.attach(con, "tenant")

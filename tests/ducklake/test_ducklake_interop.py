@@ -315,6 +315,20 @@ def test_deletes_that_the_flush_of_another_client_doubled_are_counted_once(bench
     assert bench.rows() == []
 
 
+@pytest.mark.parametrize("lake_url", ["postgres"], indirect=True)
+def test_attaching_a_lake_reads_the_definitions_of_no_other_lake_in_its_database(bench: Bench) -> None:
+    """With a thousand lakes in a database, DuckDB would read for seconds at every ATTACH."""
+    assert isinstance(bench.lake.url, PostgresUrl)
+    with psycopg.connect(bench.lake.url.conninfo, autocommit=True) as other:
+        other.execute("CREATE SCHEMA another_lake; CREATE TABLE another_lake.ducklake_metadata (key text)")
+    with connect() as con:
+        attach(con, bench.lake.url, "lake", read_only=True)
+        seen = con.execute(
+            "SELECT DISTINCT schema_name FROM duckdb_tables() WHERE database_name = '__ducklake_metadata_lake'"
+        ).fetchall()
+    assert seen == [(bench.lake.url.schema,)]
+
+
 @contextmanager
 def overtaking(bench: Bench) -> Iterator[None]:
     """Another client is about to commit, and does so when a commit of the block waits for it."""

@@ -46,6 +46,9 @@ def attach(
     path = f"ducklake:postgres:{_conninfo(url)}" if isinstance(url, PostgresUrl) else f"ducklake:sqlite:{url.path}"
     try:
         options += _catalog_options(con, url, alias)
+        if isinstance(url, PostgresUrl) and not data_path:
+            # Else DuckDB reads the definitions of every schema in the database: with a thousand lakes, for seconds.
+            options.append(f"META_SCHEMA {literal(url.schema)}")
         if s3 is not None:
             reach_s3(con, f"headwater_{alias}", s3)
         con.execute(f"ATTACH {literal(path)} AS {identifier(alias)} ({', '.join(options)})")

@@ -6,10 +6,12 @@ of what the destination had before. A seed that is killed leaves files that no c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +33,10 @@ from headwater.spark.faults import table_error
 from headwater.values.keys import known_by
 
 __all__ = ["Seed", "Seeded", "seed"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 ROWS_PER_PIECE = 1_000_000  # of one destination that a task checks and writes
 LAKES_AT_ONCE = 8
@@ -65,13 +71,25 @@ class Seeded(NamedTuple):
 def seed(spark: SparkSession, seed: Seed) -> dict[int, Seeded]:
     """Seed the destinations. What one of them meets stops no other."""
     with ThreadPoolExecutor(LAKES_AT_ONCE) as pool:
-        begun = dict(pool.map(lambda number: (number, _begun(seed, number)), seed.lakes))
+        opened = pool.map(lambda number: (number, _begun(seed, number)), seed.lakes)
+        begun = dict(reported(opened, "seeding: %s of %s lakes are open", len(seed.lakes)))
         failed = {number: Seeded(error=each) for number, each in begun.items() if isinstance(each, str)}
         ready = {number: each for number, each in begun.items() if not isinstance(each, str)}
         written = _written(spark, seed, {number: each.copy.target for number, each in ready.items()})
         failpoints.hit("seed.written")
-        done = dict(pool.map(lambda number: (number, _landed(seed, ready[number], written[number])), ready))
+        landed = pool.map(lambda number: (number, _landed(seed, ready[number], written[number])), ready)
+        done = dict(reported(landed, "seeding: %s of %s lakes have their rows", len(ready)))
     return failed | done
+
+
+def reported(results: Iterable[Result], line: str, of: int, every: float = 10.0) -> Iterator[Result]:
+    """The results as they come, with a line in the log every few seconds: a thousand new lakes take minutes."""
+    said = time.monotonic()
+    for count, each in enumerate(results, 1):
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            logger.info(line, f"{count:,}", f"{of:,}")
+        yield each
 
 
 @dataclass(frozen=True, slots=True)
