@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from pyarrow import fs
 
@@ -71,7 +71,7 @@ class _Writer:
         self.tx.send(
             "INSERT INTO ducklake_snapshot(snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)"
             " VALUES (%s, {now}, %s, %s, %s)",
-            *astuple(begun),
+            *(begun.id, begun.schema_version, begun.next_catalog_id, begun.next_file_id),
         )
         check(self.tx, self.commit, self.newest)
         if self.commit.new_tables or self.commit.alterations or self.commit.dropped:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple
 
 from headwater.change import TableName
 from headwater.ducklake.catalog import Transaction
@@ -63,9 +62,11 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
             continue
         table_id = created[step.table] if isinstance(step.table, TableName) else step.table
         if step.expected is None:
-            first.append((commit.source, oid, table_id, step.new.value, snapshot, step.mirrored, *astuple(step.counts)))
+            first.append(
+                (commit.source, oid, table_id, step.new.value, snapshot, step.mirrored, *_numbers(step.counts))
+            )
         else:
-            *rows, quarantined = astuple(step.counts)
+            *rows, quarantined = _numbers(step.counts)
             keep = int(table_id == step.table)  # a table that is copied again starts counting again
             counted = *(each for count in rows for each in (keep, count)), quarantined
             next_.append(
@@ -80,6 +81,10 @@ def advance(tx: Transaction, commit: PlannedCommit, snapshot: int, created: Mapp
             f"the lake is not where the batch of {commit.source!r} starts ({', '.join(there[:5])})",
             hint="read the positions again and go on from there",
         )
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int, int, int]:
+    return counts.copied, counts.inserted, counts.updated, counts.deleted, counts.quarantined
 
 
 def _check_forward(source: str, oid: int, step: Advance) -> None:

@@ -132,7 +132,8 @@ def live_tables(
         row
         for row in tx.rows(
             "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
-            " t.path_is_relative FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+            " t.path_is_relative, EXISTS (SELECT 1 FROM ducklake_partition_info p WHERE p.table_id = t.table_id"
+            " AND p.end_snapshot IS NULL) FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
             f" WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL{among}",
             *args,
         )
@@ -140,9 +141,9 @@ def live_tables(
     ]
     there = tx.ids(row[0] for row in found)
     columns = _columns(tx, there)
-    partitioned = partitionings(tx, there)
+    partitioned = partitionings(tx, there) if any(divided for *_, divided in found) else {}
     tables = {}
-    for id_, schema, name, schema_at, schema_relative, table_at, table_relative in found:
+    for id_, schema, name, schema_at, schema_relative, table_at, table_relative, _ in found:
         path = resolved(resolved(data_path, schema_at, schema_relative), table_at, table_relative)
         table = LakeTable(id_, schema, name, path, columns.get(id_, ()), partitioned.get(id_))
         tables[TableName(schema, name)] = table

@@ -61,6 +61,7 @@ _TYPES = {
 }
 
 
+@lru_cache(maxsize=4096)  # asked for each column of each table, several times in a delivery
 def arrow_type(field: Field) -> pa.DataType:
     """The Arrow type from which DuckLake's type is written, with the field ids of nested columns."""
     children = [field_with_id(child.name, arrow_type(child), child.id) for child in field.children]
@@ -81,6 +82,7 @@ def arrow_type(field: Field) -> pa.DataType:
     return _TYPES[field.type]
 
 
+@lru_cache(maxsize=4096)
 def plain_type(field: Field) -> pa.DataType:
     """The Arrow type a column is read as: no extension types, so a uuid is 16 bytes and a json is text."""
     return plain(arrow_type(field))

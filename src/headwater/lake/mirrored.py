@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from headwater.change import Relation
 
@@ -24,6 +25,7 @@ class MirroredColumns:
         return cls(fields, types, relation.key_attnums)
 
     @classmethod
+    @lru_cache(maxsize=1024)  # a thousand destinations of a route have the same
     def parse(cls, text: str) -> MirroredColumns:
         kept = json.loads(text)
         types = {int(attnum): (oid, typmod) for attnum, (oid, typmod) in kept["types"].items()}

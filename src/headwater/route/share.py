@@ -179,9 +179,9 @@ class _Delivery:
         keys = pa.concat_arrays([pa.array([], pa.binary()), *(each.keys for each in found)])
         ids = pa.concat_arrays([pa.array([], pa.int64()), *(each.row_ids for each in found)])
         places = pc.index_in(self.share.keys, value_set=keys)
-        known = pc.is_valid(places)
-        fresh = self.share.upserts.filter(pc.invert(known)), None
-        replacing = self.share.upserts.filter(known), ids.take(places.drop_null())
+        known = places.is_valid().to_numpy(zero_copy_only=False)
+        fresh = self.share.upserts.take(pa.array(np.flatnonzero(~known))), None
+        replacing = self.share.upserts.take(pa.array(np.flatnonzero(known))), ids.take(places.drop_null())
         rows = [(each, row_ids) for each, row_ids in (fresh, replacing) if each.num_rows]
         if rows:
             reports += delivery.target.write(rows_of(self.table.relation.oid), rows)

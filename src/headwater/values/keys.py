@@ -131,10 +131,11 @@ def leading_bounds(keys: pa.Array, kind: LakeType) -> tuple[int, int] | None:
     to = kind.arrow
     if len(keys) == 0 or to == pa.uint64() or not (pa.types.is_integer(to) or pa.types.is_temporal(to)):
         return None
-    if pc.any(pc.starts_with(keys, _WITH_NULL)).as_py():
-        return None
     _, offsets, data = keys.buffers()
-    starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
+    edges = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    if np.diff(edges).max() >= len(_WITH_NULL) and pc.any(pc.starts_with(keys, _WITH_NULL)).as_py():
+        return None
+    starts = edges[:-1]
     numbers = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))[starts]  # the first eight bytes of each key
     return int(numbers.min()), int(numbers.max())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -60,6 +61,7 @@ def evolved(
     )
 
 
+@lru_cache(maxsize=4096)
 def _field(name: str, kind: LakeType) -> Field:
     parts = kind.fields if kind.element is None else (("element", kind.element),)
     return Field(0, name, ducklake_type(kind), children=tuple(_field(*part) for part in parts))
@@ -68,7 +70,7 @@ def _field(name: str, kind: LakeType) -> Field:
 def _changed(relation: Relation, column: Column, field: Field, kind: LakeType) -> Field:
     want = _field(column.name, kind)
     if _same(field, want):
-        return replace(field, name=column.name)
+        return field if field.name == column.name else replace(field, name=column.name)
     if want.children or field.children or not promotable(field.type, want.type):
         raise CannotFollow(
             f"{relation.table} column {column.name!r} became {kind.pg}: {field.type} cannot be read as {want.type}"

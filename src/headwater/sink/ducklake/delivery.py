@@ -23,6 +23,7 @@ from headwater.ducklake.model import (
     LiveFile,
     PlannedCommit,
     Snapshot,
+    TableChange,
 )
 from headwater.ducklake.partitions import check_kept
 from headwater.ducklake.stats import column_stats, overlaps
@@ -198,7 +199,8 @@ class DuckLakeDelivery(Generic[P]):
                 change, counts[oid] = table_change(standing.table.id, reports.get(rows_of(oid), ()), ended)
                 changes.append(replace(change, truncate=oid in truncated))
                 counts[oid] = replace(counts[oid], quarantined=rows_written(reports.get(misfits_of(oid), ())))
-            mirrored = str(plan.evolutions[oid].mirrored) if oid in plan.evolutions else None
+            next_ = plan.evolutions[oid].mirrored if oid in plan.evolutions else standing.mirrored
+            mirrored = None if next_ == standing.mirrored else str(next_)
             advances[oid] = Advance(standing.table.id, standing.position, position, mirrored, counts.get(oid, Counts()))
         kept = [note for to in (SETTLED, *map(misfits_of, upto)) for note in reports.get(to, ())]
         if kept:
@@ -210,7 +212,7 @@ class DuckLakeDelivery(Generic[P]):
             advances,
             changes=tuple(changes),
             alterations=self._alterations(upto, names),
-            attempt=self.target.attempt or None,
+            attempt=(self.target.attempt or None) if self.noted or any(map(_has_files, changes)) else None,
             noted=self.noted,
         )
         return signed(commit, self.newest), counts
@@ -252,11 +254,18 @@ class DuckLakeDelivery(Generic[P]):
         return next(field for field in fields if field.name == name)
 
 
+def _has_files(change: TableChange) -> bool:
+    """Whether the attempt that wrote them must be able to land: without files, nothing is lost if it was given up."""
+    return bool(change.data_files) or any(each.delete_file is not None for each in change.deletes)
+
+
 def _texts(column: Field, bounds: tuple[int, int] | None) -> tuple[str | None, str | None]:
     """Bounds as the catalog's statistics spell them."""
     if bounds is None:
         return None, None
     kind = arrow_type(column)
+    if pa.types.is_integer(kind):
+        return str(bounds[0]), str(bounds[1])
     numbers = pa.array(bounds, pa.int32() if pa.types.is_date32(kind) else pa.int64())
     values = numbers.view(kind) if pa.types.is_temporal(kind) else numbers.cast(kind)
     (stats,) = column_stats(pa.table({column.name: values}), [column])
