@@ -130,6 +130,10 @@ class History:
         failpoint = self.dice.choice(["seed.committed", "route.written:2", "route.committed:2", "route.polled"])
         self.steps.append(f"crash at {failpoint}")
         self.mend()
+        if not self.all_take_part():
+            self.route.state.resume_destinations(self.route.id.name, ["=a", "=b", "=c"])
+            self.route.retry()
+            self.route.turns()
         self.route.sql("INSERT INTO orders (id, tenant, amount) VALUES (0, 'a', 0)", "DELETE FROM orders WHERE id = 0")
         for tenant in self.route.tenants:
             self.next_id += 1
@@ -139,6 +143,16 @@ class History:
         self.route.retry()
         turn_and_be_killed(self.route, failpoint)
         self.route.collect()
+
+    def all_take_part(self) -> bool:
+        """Whether the next turn has a share for each: of three shares, one of Spark's two workers has two."""
+        r = self.route.route
+        route, rows = r.state.route(r.id), r.state.destinations(r.name)
+        at = route.position if route else None
+        return len(rows) == len(self.route.tenants) and all(
+            row.state != "PAUSED" and not row.reseed and at is not None and not r.source.gap(row.behind or at)
+            for row in rows
+        )
 
     def break_one(self) -> None:
         tenant = self.dice.choice(self.route.tenants)
