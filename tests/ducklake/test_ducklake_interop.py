@@ -323,10 +323,10 @@ def test_attaching_a_lake_reads_the_definitions_of_no_other_lake_in_its_database
         other.execute("CREATE SCHEMA another_lake; CREATE TABLE another_lake.ducklake_metadata (key text)")
     with connect() as con:
         attach(con, bench.lake.url, "lake", read_only=True)
-        seen = con.execute(
-            "SELECT DISTINCT schema_name FROM duckdb_tables() WHERE database_name = '__ducklake_metadata_lake'"
-        ).fetchall()
-    assert seen == [(bench.lake.url.schema,)]
+        catalog = "FROM __ducklake_metadata_lake.{}.ducklake_metadata"
+        assert con.execute(catalog.format(f'"{bench.lake.url.schema}"')).fetchall()
+        with pytest.raises(duckdb.CatalogException):
+            con.execute(catalog.format("another_lake"))
 
 
 @contextmanager
