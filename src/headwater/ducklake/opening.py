@@ -67,14 +67,29 @@ def _new_sqlite_file(url: SqliteUrl) -> None:
         make_folder(os.path.dirname(url.path))
         connection = sqlite3.connect(url.path, timeout=10)
         try:
-            # In this mode, which is stored in the file, a reader's long query does not block our commits.
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
         finally:
             connection.close()
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(
             f"cannot create the catalog {url.path!r}: {error}", hint="create its folder, or give this user access to it"
         ) from error
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """In this mode, which is stored in the file, a reader's long query does not block our commits.
+
+    While others open the file, SQLite refuses to change it, and does not wait as it does for a transaction.
+    """
+    for wait in pauses():
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            time.sleep(wait)
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def check_usable(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
