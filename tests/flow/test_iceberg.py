@@ -287,6 +287,7 @@ STEPS = (
 )
 
 
+@pytest.mark.long
 def test_others_read_every_snapshot_as_postgresql_had_it(iceberg_mirror: IcebergMirror) -> None:
     """Through thousands of position deletes, and changes of the schema."""
     mirror = iceberg_mirror

@@ -49,7 +49,7 @@ STEPS = (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def small(request: pytest.FixtureRequest, database: str, spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
     """A mirror whose small deliveries go into its lake's catalog."""
     with ExitStack() as held:

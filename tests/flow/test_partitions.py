@@ -34,7 +34,7 @@ def ducklake_mirror(database: str, spark: SparkSession, tmp_path: Path) -> Itera
         yield made
 
 
-@pytest.fixture(params=["ducklake", "iceberg"])
+@pytest.fixture(params=["ducklake", pytest.param("iceberg", marks=pytest.mark.long)])
 def lake(request: pytest.FixtureRequest) -> tuple[str, Mirror]:
     return request.param, request.getfixturevalue(f"{request.param}_mirror")
 

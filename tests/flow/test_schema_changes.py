@@ -118,7 +118,7 @@ def test_a_table_that_went_through_all_of_them_is_copied_right(mirror: Mirror) -
     mirror.assert_equal("t")
 
 
-@pytest.mark.parametrize("lake", ["mirror", "iceberg_mirror"])
+@pytest.mark.parametrize("lake", ["mirror", pytest.param("iceberg_mirror", marks=pytest.mark.long)])
 def test_each_change_with_data_after_it(request: pytest.FixtureRequest, lake: str) -> None:
     mirror: Mirror = begun(request.getfixturevalue(lake))
     for change in played():

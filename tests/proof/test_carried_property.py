@@ -147,6 +147,7 @@ def test_whatever_is_done_to_the_source_arrives(
         play_again_if_it_fails(disturbed, played)
 
 
+@pytest.mark.long
 def test_whatever_is_done_to_the_source_arrives_in_iceberg(database: str, spark: SparkSession, tmp_path: Path) -> None:
     with closing(DisturbedIceberg(database, spark, tmp_path)) as disturbed:
         play_again_if_it_fails(disturbed, (SEEDS[0], VERSION, TRIGGERS[0]))

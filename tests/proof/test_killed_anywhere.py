@@ -182,7 +182,8 @@ def test_a_delivery_into_iceberg_killed_at(failpoint: str, iceberg_mirror: Icebe
 
 
 # Each step of capture is killed in tests/capture/test_capture_crash.py; here it is a child of a whole run, a JVM each.
-@pytest.mark.parametrize("failpoint", [pytest.param("capture.registered", marks=pytest.mark.long), "capture.streamed"])
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["capture.registered", "capture.streamed"])
 def test_a_capture_killed_under_a_run_at(failpoint: str, mirror: Mirror) -> None:
     prepared(mirror, copied=True)
     mirror.stop_capture()

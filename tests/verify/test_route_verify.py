@@ -119,6 +119,7 @@ def test_what_cannot_be_compared_says_why(shop: RoutedShop, spark: SparkSession)
     assert "has no table 'main.orders'" in verified(shop, spark, "*")["default"].reason
 
 
+@pytest.mark.long
 def test_columns_conditions_and_iceberg_are_compared_as_the_route_carries_them(
     shop: RoutedShop, spark: SparkSession
 ) -> None:
