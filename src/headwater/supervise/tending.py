@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from headwater.config import Config, Maintenance
+from headwater.errors import HeadwaterError
 from headwater.lake.maintenance import FlushLimits
 from headwater.lake.stream import Stream
 from headwater.route.lakes import DestinationLake
@@ -63,7 +64,10 @@ class RouteMaintenance(MaintenanceThread):
         for each in due:
             if self._ending.is_set():
                 return
-            self._visit(state, each)
+            try:
+                self._visit(state, each)
+            except (HeadwaterError, OSError) as error:  # a destination's trouble stays its own
+                self._warn(error)
             self._pause(busy=True)
 
     def _due(self, state: State) -> Iterator[_Due]:
