@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from headwater.config import Maintenance
 from headwater.flow.routing import OpenRoute
 from headwater.supervise.beside import Beside
 from headwater.supervise.sources import opened_source, route_rules
-from headwater.supervise.tending import RouteMaintenance
+from headwater.supervise.tending import RouteMaintenance, is_due
 from headwater.supervise.turns import RouteTurns
 
 
@@ -81,15 +83,33 @@ def test_a_lake_that_is_gone_does_not_keep_the_others_from_being_maintained(
     shop.sql("INSERT INTO shop.main.orders SELECT i, ['acme', 'globex', 'x'][1 + i % 3], i FROM range(10, 28) r(i)")
     turned(shop, spark, beside)
     (shop.folder / "globex.sqlite").rename(shop.folder / "away")
-    thread = maintaining(shop, spark, beside)
-    thread.visit_all(shop.state)
+    maintaining(shop, spark, beside).visit_all(shop.state)
     assert caplog.text.count("is left for later") == 1
     for lake in ("acme", "rest"):
         shop.attach(lake)
         assert (inlined_rows(shop, lake), len(rows(shop, lake))) == (0, 7)
-    caplog.clear()
-    thread.visit_all(shop.state)
-    assert "is left for later" not in caplog.text, "none is visited again at once"
+
+
+@pytest.mark.parametrize(
+    ("delivered", "visited", "due"),  # minutes ago
+    [
+        pytest.param(1, None, True, id="never visited"),
+        pytest.param(3, 2, True, id="something was delivered"),
+        pytest.param(3, 0.5, False, id="visited just now"),
+        pytest.param(14, 6, True, id="rows were young when it was visited"),
+        pytest.param(30, 15, False, id="idle"),
+        pytest.param(90, 61, True, id="idle for an hour"),
+    ],
+)
+def test_a_destination_is_visited_when_something_may_have_to_be_done(
+    shop: RoutedShop, delivered: float, visited: float | None, due: bool
+) -> None:
+    shop.seeded()
+    now = datetime.now(UTC)
+    last = datetime.min.replace(tzinfo=UTC) if visited is None else now - timedelta(minutes=visited)
+    row = replace(shop.state.destinations("by_company")[0], delivered_at=now - timedelta(minutes=delivered))
+    assert is_due(row, last, now) is due
+    assert not is_due(replace(row, state="PAUSED"), last, now)
 
 
 def test_rows_that_are_neither_many_nor_old_stay_in_the_catalog(shop: RoutedShop, spark: SparkSession) -> None:

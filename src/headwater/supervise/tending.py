@@ -23,12 +23,20 @@ from headwater.supervise.beside import Beside, route_deliveries
 from headwater.supervise.rounds import EVERY, ORPHANS_EVERY, Rounds, Site, Unit
 from headwater.supervise.upkeep import FIRST, MaintenanceThread
 
-__all__ = ["RouteMaintenance"]
+__all__ = ["RouteMaintenance", "is_due"]
 
 logger = logging.getLogger(__name__)
 
 AGE = timedelta(minutes=10)  # of rows in a destination's catalog
 MOST_UNITS = 20  # for a destination at a time
+
+
+def is_due(row: DestinationRow, visited: datetime, now: datetime) -> bool:
+    """Whether a destination is to be visited; an idle one seldom, once its rows have been moved out of the catalog."""
+    if row.state != "ACTIVE" or row.delivered_at is None or row.reseed is not None or row.failures:
+        return False
+    changed = visited < row.delivered_at + AGE
+    return now - visited >= timedelta(seconds=EVERY + 1 if changed else ORPHANS_EVERY)
 
 
 class _Due(NamedTuple):
@@ -75,16 +83,8 @@ class RouteMaintenance(MaintenanceThread):
         for route, (destinations, stream) in self._tended.routes().items():
             lakes = dict(zip(destinations.ids, destinations.lakes, strict=True))
             for row in state.destinations(route):
-                if row.id in destinations.mine and row.id in lakes and self._is_due(row, now):
+                if row.id in destinations.mine and row.id in lakes and is_due(row, self._visited(row), now):
                     yield _Due(row, lakes[row.id], stream)
-
-    def _is_due(self, row: DestinationRow, now: datetime) -> bool:
-        """An idle one is left alone, once its rows have been moved out of the catalog."""
-        if row.state != "ACTIVE" or row.delivered_at is None or row.reseed is not None or row.failures:
-            return False
-        waited = now - self._visited(row)
-        changed = self._visited(row) < row.delivered_at + AGE
-        return waited >= timedelta(seconds=EVERY + 1 if changed else ORPHANS_EVERY)
 
     def _visited(self, row: DestinationRow) -> datetime:
         visit = self._visits.get((row.route, row.id))
