@@ -193,8 +193,12 @@ def _connected(url: str) -> Iterator[adbc.Cursor]:
 def _connection(url: str) -> adbc.Connection:
     # ADBC reads the names of types when it connects, as the settings of that moment print them.
     connection = adbc.connect(conninfo(url, options=options(), application_name="headwater copy"), autocommit=True)
-    with connection.cursor() as cursor:
-        prepare(cursor.execute, as_stored=True)
+    try:
+        with connection.cursor() as cursor:
+            prepare(cursor.execute, as_stored=True)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
