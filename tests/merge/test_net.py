@@ -21,6 +21,9 @@ from headwater.merge.net import (
     NetChanges,
     fold_bag,
     fold_table,
+    fold_tables,
+    in_order,
+    of_plain_tables,
     split_tables,
 )  # fmt: skip
 from headwater.merge.rows import typed_rows
@@ -161,8 +164,28 @@ def test_any_history_folds_to_what_the_specification_says(
     history: list[tuple[Any, ...]], chance: Any, chunk: int
 ) -> None:
     source = Source(history)
-    nets = {oid: fold_table(changes) for oid, changes in split_tables(arrived(source.changes, chance, chunk))}
+    nets = {oid: fold_table(changes) for oid, changes in split_tables(in_order(arrived(source.changes, chance, chunk)))}
     assert nets.keys() == source.events.keys()
+    for oid, net in nets.items():
+        check([net], fold(source.events[oid]), source.tables[oid])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.one_of(steps, steps.map(lambda step: ("update", *step[1:4], (False, False), step[5]))), max_size=60),
+    st.randoms(use_true_random=False),
+    st.sets(st.sampled_from(TABLES)),
+)
+def test_tables_folded_at_once_are_what_each_is_alone(
+    history: list[tuple[Any, ...]], chance: Any, bags: set[int]
+) -> None:
+    """Those with a truncate, a row with holes or no key are not among them."""
+    source = Source(history)
+    changes = in_order(arrived(source.changes, chance, 7))
+    plain = of_plain_tables(changes, sorted(bags))
+    nets = dict(fold_tables(changes.filter(pa.array(plain))))
+    special = {each.oid for each in source.changes if each.op == TRUNCATE or each.holes}
+    assert nets.keys() == source.events.keys() - special - bags
     for oid, net in nets.items():
         check([net], fold(source.events[oid]), source.tables[oid])
 
@@ -178,7 +201,7 @@ def test_folded_in_several_buckets_it_is_the_same_unless_it_is_reported_that_it_
         chosen = key_bucket(pa.array([change.key], pa.binary()), buckets).tolist()
         for bucket in range(buckets) if change.op == TRUNCATE else chosen:
             dealt[bucket].append(change)
-    nets = [fold_table(table) for each in dealt for _, table in split_tables(as_table(each))]
+    nets = [fold_table(table) for each in dealt for _, table in split_tables(in_order(as_table(each)))]
     if nets and not any(net.scattered for net in nets):
         check(nets, fold(source.events[11]), source.tables[11])
 
@@ -226,7 +249,7 @@ def test_tables_are_reported_apart_and_each_is_in_commit_order(rows: list[tuple[
     changes = [Change(0, oid, b"k", lsn, seq, INSERT, 1, b"%d %d" % (lsn, seq)) for oid, lsn, seq in rows]
     found = {
         oid: list(zip(table["lsn"].to_pylist(), table["seq"].to_pylist(), strict=True))
-        for oid, table in split_tables(as_table(changes))
+        for oid, table in split_tables(in_order(as_table(changes)))
     }
     assert found == {
         oid: sorted((lsn, seq) for table, lsn, seq in rows if table == oid) for oid in {table for table, _, _ in rows}
@@ -234,7 +257,7 @@ def test_tables_are_reported_apart_and_each_is_in_commit_order(rows: list[tuple[
 
 
 def test_no_changes_are_no_tables() -> None:
-    assert list(split_tables(as_table([]))) == []
+    assert list(split_tables(in_order(as_table([])))) == []
 
 
 @pytest.mark.parametrize("folded", [fold_table, fold_bag])

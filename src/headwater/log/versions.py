@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from headwater.change import BaseType, Column, Facts, Lsn, Relation, TableName
@@ -15,7 +16,8 @@ __all__ = ["Evidence", "Versions"]
 
 # What shows a version: a Relation message before rows, an event trigger's report, or the source's catalog.
 Evidence = Literal["rows", "ddl", "catalog"]
-_COLUMNS = "lsn, id, oid, namespace, name, identity, columns"
+_STORED = "lsn, id, oid, namespace, name, identity, columns"
+_COLUMNS = f"{_STORED}::text"
 
 
 class Versions:
@@ -114,7 +116,7 @@ class Versions:
             newest = self._loaded()
             with self._state.transaction() as connection:
                 connection.execute(
-                    f"INSERT INTO headwater.relations (group_name, seen, {_COLUMNS}) OVERRIDING SYSTEM VALUE"
+                    f"INSERT INTO headwater.relations (group_name, seen, {_STORED}) OVERRIDING SYSTEM VALUE"
                     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     (
                         self._group,
@@ -177,10 +179,15 @@ def _json(relation: Relation) -> str:
 
 def _version(row: tuple[Any, ...]) -> tuple[Lsn, Relation]:
     lsn, id, oid, namespace, name, identity, kept = row
+    return lsn, Relation(id, oid, TableName(namespace, name), identity, *_kept(kept))
+
+
+@lru_cache(maxsize=4096)  # every delivery asks for the versions that it has rows of
+def _kept(text: str) -> tuple[tuple[Column, ...], Facts, int, str]:
+    kept = json.loads(text)
     columns = tuple(_column(each) for each in kept["columns"])
     facts = Facts(_by_number(kept["files"]), _by_number(kept["parts"]), kept["primary_index"], kept["unsent"])
-    table = TableName(namespace, name)
-    return lsn, Relation(id, oid, table, identity, columns, facts, kept["generation"], kept["reason"])
+    return columns, facts, kept["generation"], kept["reason"]
 
 
 def _by_number(kept: Mapping[str, Any]) -> dict[int, Any]:

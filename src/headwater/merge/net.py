@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +21,9 @@ __all__ = [
     "NetChanges",
     "fold_bag",
     "fold_table",
+    "fold_tables",
+    "in_order",
+    "of_plain_tables",
     "split_tables",
 ]
 
@@ -67,11 +70,15 @@ class NetChanges(NamedTuple):
     scattered: bool = False  # a row with holes moved to another bucket, and some of its past is here
 
 
-def split_tables(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The changes of each table, in commit order."""
-    ordered = changes.take(
+def in_order(changes: pa.Table) -> pa.Table:
+    """By table, and each table's changes in commit order."""
+    return changes.take(
         pc.sort_indices(changes, sort_keys=[("oid", "ascending"), ("lsn", "ascending"), ("seq", "ascending")])
     ).combine_chunks()
+
+
+def split_tables(ordered: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Changes that are in order, by table."""
     oids = ordered["oid"].to_numpy()
     edges = np.flatnonzero(np.diff(oids, prepend=-1, append=-1)).tolist()
     for first, last in pairwise(edges):
@@ -93,6 +100,31 @@ def fold_table(changes: pa.Table) -> NetChanges:
     return NetChanges(truncated, upserts, touched, _scattered(changes, ops, holes, first))
 
 
+def of_plain_tables(changes: pa.Table, bags: Sequence[int]) -> np.ndarray:
+    """Which changes are of tables that `fold_tables` folds; `bags` are those without a key."""
+    oids, ops = changes["oid"].to_numpy(), changes["op"].to_numpy()
+    plain = (ops == INSERT) | (ops == UPDATE) | (ops == DELETE)
+    special = oids[~plain | changes["holes"].to_numpy()]
+    return ~np.isin(oids, np.concatenate([np.array(bags, np.int64), np.unique(special)]))
+
+
+def fold_tables(changes: pa.Table) -> Iterator[tuple[int, NetChanges]]:
+    """Like `fold_table` for many tables at once, whose changes are in order: no truncate, and no row with holes."""
+    oids, ops = changes["oid"].to_numpy(), changes["op"].to_numpy()
+    tables, numbers = np.unique(oids, return_inverse=True)
+    first, last = _ends(changes["key"], numbers)
+    touched, kept = first[ops[first] != INSERT], last[ops[last] != DELETE]
+    upserts, keys = _upserts(changes, kept, None), changes["key"].take(pa.array(touched)).combine_chunks()
+    # Keys come in the order in which they are first seen, so both are still by table.
+    upsert_edges, key_edges = (
+        np.searchsorted(numbers[at], np.arange(len(tables) + 1)).tolist() for at in (kept, touched)
+    )
+    for oid, (start, end), (from_, to) in zip(
+        tables.tolist(), pairwise(upsert_edges), pairwise(key_edges), strict=True
+    ):
+        yield oid, NetChanges(False, upserts.slice(start, end - start), keys.slice(from_, to - from_))
+
+
 def _scattered(changes: pa.Table, ops: np.ndarray, holes: np.ndarray, first: np.ndarray) -> bool:
     """Whether a row with holes has left for another bucket after something had been done to it here."""
     left = np.setdiff1d(np.flatnonzero((ops == DELETE) & holes), first)
@@ -109,7 +141,7 @@ def fold_bag(changes: pa.Table) -> NetChanges:
     The rows that come are the last that came: their values are the same, but of those that do not fit the text may not.
     """
     truncated, changes = _after_truncate(changes)
-    codes = changes["key"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    codes = _codes(changes["key"].combine_chunks())
     ops = changes["op"].to_numpy()
     came, went = np.flatnonzero(ops == INSERT), np.flatnonzero(ops == DELETE)
     count = int(codes.max(initial=-1)) + 1
@@ -191,12 +223,20 @@ class _Pasts:
             now[key] = self.of[at] = past
 
 
-def _ends(keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """For each distinct key the index of its first and of its last occurrence."""
-    codes = keys.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+def _ends(keys: pa.ChunkedArray, tables: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """For each distinct key, of each of these tables, the index of its first and of its last occurrence."""
+    codes = _codes(keys.combine_chunks())
+    if tables is not None:
+        codes = _codes(pa.array(tables * (int(codes.max(initial=-1)) + 1) + codes))
     index = np.arange(len(codes))
     first = np.empty(codes.max(initial=-1) + 1, np.int64)
     last = np.empty_like(first)
     first[codes[::-1]] = index[::-1]
     last[codes] = index
     return first, last
+
+
+def _codes(values: pa.Array) -> np.ndarray:
+    """A number for each distinct value, in the order in which they are first seen."""
+    found: np.ndarray = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return found

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
+from headwater.merge.alike import alike
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece, incoming
 from headwater.merge.mirror import Mirror
-from headwater.merge.net import CHANGE, TRUNCATE, NetChanges, fold_bag, fold_table, split_tables
+from headwater.merge.net import (
+    CHANGE,
+    TRUNCATE,
+    NetChanges,
+    fold_bag,
+    fold_table,
+    fold_tables,
+    in_order,
+    of_plain_tables,
+    split_tables,
+)
 from headwater.merge.outcome import Failed, Failure
 from headwater.merge.reader import Read
 from headwater.merge.scratch import Kept, Scratch, one_batch
@@ -24,6 +36,9 @@ from headwater.values.keys import key_bucket, key_values, leading_bounds
 
 __all__ = ["FoldBucket", "Folded", "Parse", "ParseAndFold"]
 
+FEW_ROWS = 10_000  # of a table, that are parsed together with those of others
+TOGETHER_BYTES = 64 << 20  # of changes that are folded at once
+_READ = ["commit_lsn", "seq", "op", "message"]
 _ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 
@@ -55,55 +70,75 @@ class Parse:
         yield from outgoing.flush()
 
     def changes(self, unit: Any) -> Iterator[pa.RecordBatch]:
-        for read in self.batch.reader.read(unit, self.batch.mirrors):
+        for reads in alike(self.batch.reader, self.batch.reader.read(unit, self.batch.mirrors), self._can_wait):
             try:
-                yield from self._parsed(read)
-            except Exception as error:  # of this table alone, or raised again
-                op = _RECOPY_OP if isinstance(error, CannotFollow) else _ERROR_OP
-                first = read._replace(rows=read.rows.slice(0, 1))
-                yield self._everywhere(first, op, str(table_error(error)).encode())
+                yield from self._parsed(reads)
+            except Exception:  # of some table alone, or raised again
+                for read in reads:
+                    yield from self._parsed_alone(read)
 
-    def _parsed(self, read: Read) -> Iterator[pa.RecordBatch]:
-        ops = read.rows["op"].to_numpy()
+    def _can_wait(self, read: Read) -> bool:
+        """Whether a read is parsed with others: it is small, and its table has one bucket."""
+        return read.rows.num_rows <= FEW_ROWS and len(self.placed[read.mirror.oid]) == 1
+
+    def _parsed_alone(self, read: Read) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._parsed((read,))
+        except Exception as error:
+            op = _RECOPY_OP if isinstance(error, CannotFollow) else _ERROR_OP
+            first = read._replace(rows=read.rows.slice(0, 1))
+            yield self._everywhere(first, op, str(table_error(error)).encode())
+
+    def _parsed(self, reads: Sequence[Read]) -> Iterator[pa.RecordBatch]:
+        """The changes of one table, or of several that are alike."""
+        of = np.repeat(np.arange(len(reads)), [each.rows.num_rows for each in reads])  # which read a row is of
+        together = pa.concat_tables([each.rows.select(_READ) for each in reads]).combine_chunks()
+        ops = together["op"].to_numpy()
         if TRUNCATE in ops:
             for index in np.flatnonzero(ops == TRUNCATE):
-                yield self._everywhere(read._replace(rows=read.rows.slice(index, 1)), TRUNCATE, b"")
-            read = read._replace(rows=read.rows.filter(pa.array(ops != TRUNCATE)))
-        changes = self.batch.reader.keyed(read)
-        buckets = np.array(self.placed[read.mirror.oid], np.int32)
+                yield self._everywhere(reads[of[index]]._replace(rows=together.slice(index, 1)), TRUNCATE, b"")
+            of, together = of[ops != TRUNCATE], together.filter(pa.array(ops != TRUNCATE))
+        changes = self.batch.reader.keyed(reads[0]._replace(rows=together))
         bare = pa.array(np.where(changes.late, changes.rows, -1))  # a delete needs no more than its key
+        of = of[changes.rows]
         yield _changes(
-            read,
-            bucket=buckets[key_bucket(changes.key, len(buckets))],
+            bucket=self._buckets(reads, of, changes.key),
+            oid=np.array([each.mirror.oid for each in reads])[of],
             key=changes.key,
-            lsn=read.rows["commit_lsn"].to_numpy()[changes.rows],
-            seq=read.rows["seq"].to_numpy()[changes.rows] * 2 + changes.late,
+            lsn=together["commit_lsn"].to_numpy()[changes.rows],
+            seq=together["seq"].to_numpy()[changes.rows] * 2 + changes.late,
             op=changes.op.astype(np.int32),
-            message=read.rows["message"].combine_chunks().take(pc.if_else(pc.less(bare, 0), None, bare)),
+            relation=np.array([each.version for each in reads])[of],
+            message=together["message"].combine_chunks().take(pc.if_else(pc.less(bare, 0), None, bare)),
             holes=changes.holes,
             origin=changes.origin,
         )
+
+    def _buckets(self, reads: Sequence[Read], of: npt.NDArray[np.int64], keys: pa.Array) -> npt.NDArray[np.int32]:
+        if len(reads) > 1:
+            return np.array([self.placed[each.mirror.oid][0] for each in reads], np.int32)[of]
+        buckets = np.array(self.placed[reads[0].mirror.oid], np.int32)
+        return buckets[key_bucket(keys, len(buckets))]
 
     def _everywhere(self, read: Read, op: int, message: bytes) -> pa.RecordBatch:
         """What concerns the whole table goes into each of its buckets."""
         buckets = self.placed[read.mirror.oid]
         count = len(buckets)
         return _changes(
-            read,
             bucket=np.array(buckets, np.int32),
+            oid=np.full(count, read.mirror.oid),
             key=pa.array([b""] * count, pa.binary()),
             lsn=np.repeat(read.rows["commit_lsn"].to_numpy(), count),
             seq=np.repeat(read.rows["seq"].to_numpy(), count) * 2,
             op=np.full(count, op, np.int32),
+            relation=np.full(count, read.version),
             message=pa.array([message] * count, pa.binary()),
             holes=np.zeros(count, bool),
             origin=pa.nulls(count, pa.binary()),
         )
 
 
-def _changes(read: Read, **columns: Any) -> pa.RecordBatch:
-    count = len(columns["bucket"])
-    columns |= {"oid": np.full(count, read.mirror.oid), "relation": np.full(count, read.version)}
+def _changes(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in CHANGE], schema=CHANGE)
 
 
@@ -121,19 +156,30 @@ class FoldBucket:
 
     def folded(self, bucket: int, changes: pa.Table) -> Iterator[Folded | Failed]:
         nets: list[tuple[int, NetChanges, pa.RecordBatch]] = []
-        for oid, table in split_tables(changes):
-            failure = _unreadable(table)
-            if failure is not None:
-                yield Failed(oid, failure)
-                continue
-            try:
-                net = fold_table(table) if self.batch.mirrors[oid].key else fold_bag(table)
+        for oid, net in self._nets(changes):
+            if isinstance(net, Failure):
+                yield Failed(oid, net)
+            else:
                 nets.append((oid, net, one_batch(net.upserts)))
-            except Exception as error:
-                yield Failed(oid, Failure(str(table_error(error))))
         name = self.room.keep([(upserts, net.touched) for _, net, upserts in nets])
         for number, (oid, net, _) in enumerate(nets):
             yield self._described(Kept(bucket, oid, name, number), net)
+
+    def _nets(self, changes: pa.Table) -> Iterator[tuple[int, NetChanges | Failure]]:
+        """What each table's changes amount to. Small tables, of which there may be many, are folded at once."""
+        ordered = in_order(changes)
+        plain = of_plain_tables(ordered, [oid for oid, mirror in self.batch.mirrors.items() if not mirror.key])
+        if plain.any() and ordered.nbytes <= TOGETHER_BYTES:
+            yield from fold_tables(ordered.filter(pa.array(plain)))
+            ordered = ordered.filter(pa.array(~plain))
+        for oid, table in split_tables(ordered):
+            yield oid, _unreadable(table) or self._net(oid, table)
+
+    def _net(self, oid: int, changes: pa.Table) -> NetChanges | Failure:
+        try:
+            return fold_table(changes) if self.batch.mirrors[oid].key else fold_bag(changes)
+        except Exception as error:
+            return Failure(str(table_error(error)))
 
     def _described(self, kept: Kept, net: NetChanges) -> Folded:
         mirror = self.batch.mirrors[kept.oid]

@@ -5,7 +5,7 @@ Today that is the log, whose changes are pgoutput messages (`staged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -65,6 +65,10 @@ class ChangeReader(Protocol):
 
     def tables(self) -> Mapping[int, int]:
         """The table (its OID) of every version."""
+        ...
+
+    def layout(self, mirror: Mirror, version: int) -> Hashable:
+        """The same for tables whose changes `keyed` and `typed` may be given together, as if they were of one table."""
         ...
 
     def keyed(self, read: Read) -> Keyed:

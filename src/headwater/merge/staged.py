@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from headwater.spark import deal
 
 __all__ = ["Segment", "StagedChanges"]
 
+READ_BYTES = 4 << 20  # of row groups that are read at once; a larger one is read alone
 _PLAIN = ("commit_lsn", "seq", "op", "message")
 _FULL = (*_PLAIN, "xid", "commit_ts")
 
@@ -54,16 +55,36 @@ class StagedChanges:
                 yield from self._read(segment, file, mirrors)
 
     def _read(self, segment: Segment, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+        for groups in self._wanted(file, mirrors):
+            full = segment.aborted or any(mirror.history for mirror, _, _ in groups.values())
+            found = file.read_row_groups(list(groups), columns=list(_FULL if full else _PLAIN))
+            first = 0
+            for mirror, version, count in groups.values():
+                rows = self._counting(mirror, segment, found.slice(first, count))
+                first += count
+                if rows.num_rows:
+                    yield Read(mirror, version, rows.combine_chunks())
+
+    def _wanted(
+        self, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]
+    ) -> Iterator[dict[int, tuple[Mirror, int, int]]]:
+        """The row groups to read, a few small ones at once: whose they are, of which version, and how many rows."""
         at = file.schema_arrow.get_field_index("relation")
-        for group in range(file.num_row_groups):
-            version = file.metadata.row_group(group).column(at).statistics.min
+        groups: dict[int, tuple[Mirror, int, int]] = {}
+        size = 0
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            version = group.column(at).statistics.min
             mirror = mirrors.get(self.relations[version].oid) if version in self.relations else None
             if mirror is None:
                 continue
-            columns = _FULL if mirror.history or segment.aborted else _PLAIN
-            rows = self._counting(mirror, segment, file.read_row_group(group, columns=list(columns)))
-            if rows.num_rows:
-                yield Read(mirror, version, rows.combine_chunks())
+            if groups and size + group.total_byte_size > READ_BYTES:
+                yield groups
+                groups, size = {}, 0
+            groups[number] = mirror, version, group.num_rows
+            size += group.total_byte_size
+        if groups:
+            yield groups
 
     def _counting(self, mirror: Mirror, segment: Segment, rows: pa.Table) -> pa.Table:
         """Those that are between the mirror's position and the batch's end, under the commit they belong to."""
@@ -72,6 +93,10 @@ class StagedChanges:
         lsn = rows["commit_lsn"].to_numpy()
         wanted = (lsn >= mirror.start.value) & (lsn < self.upto.value)
         return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+    def layout(self, mirror: Mirror, version: int) -> Hashable:
+        columns = tuple((each.attnum, each.key) for each in self.relations[version].columns)
+        return mirror.columns, mirror.key, columns
 
     def keyed(self, read: Read) -> Keyed:
         return keyed(read.mirror, self.relations[read.version], read.rows["message"].combine_chunks())

@@ -25,6 +25,7 @@ __all__ = [
     "key_hashes",
     "key_numbers",
     "key_values",
+    "keys_of_tables",
     "known_by",
     "leading_bounds",
     "number_keys",
@@ -44,6 +45,11 @@ def key_bytes(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Arra
     if all(pa.types.is_fixed_size_binary(part.type) for part in parts):
         return _side_by_side(parts).cast(pa.binary())
     return _joined([piece for part in parts for piece in _framed(part)])
+
+
+def keys_of_tables(tables: npt.NDArray[np.int64], keys: pa.Array) -> pa.Array:
+    """Keys of several tables, whose numbers are given: equal exactly when both the table and the key are."""
+    return _joined([_fixed(tables.astype(">i8")), keys])
 
 
 def known_by(columns: Sequence[pa.Array], types: Sequence[LakeType]) -> pa.Array:
