@@ -6,10 +6,12 @@ A row is in it from `begin_snapshot` on, and until `end_snapshot` if it has one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.ducklake import reading
@@ -32,6 +34,7 @@ __all__ = [
     "inlined_tables",
     "is_sorted",
     "read_inlined",
+    "read_inlined_tables",
     "registered",
 ]
 
@@ -141,8 +144,7 @@ def read_inlined(
 
     A column is shown as it is now, by rows that may be too old to have it.
     """
-    then = {each.id: each for each in table.columns}
-    asked = [then[each.id] for each in columns if each.id in then]
+    asked = _stored(table, columns)
     head = ["row_id", "begin_snapshot", "end_snapshot"]
     found = tx.rows(
         f"SELECT {', '.join([*head, *map(selected, asked)])} FROM {identifier(table.name)} WHERE {condition}"
@@ -154,6 +156,55 @@ def read_inlined(
     shown = pa.table(columns_shown(columns, stored, len(found)), names=[each.name for each in columns])
     ids, begun, ended = (pa.array(column, pa.int64()) for column in values[:3])
     return ReadRows(ids, begun, ended, shown)
+
+
+def read_inlined_tables(
+    tx: Transaction, tables: Sequence[tuple[InlinedTable, tuple[Field, ...]]], snapshot: int
+) -> list[ReadRows | None]:
+    """Columns of the rows of many such tables that a snapshot shows; None for one that is not there any more.
+
+    Tables whose columns are of the same types are read by one query.
+    """
+    existing = tx.existing([table.name for table, _ in tables])
+    alike: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number, (table, columns) in enumerate(tables):
+        if table.name in existing:
+            alike[tuple((each.type, each.children) for each in _stored(table, columns))].append(number)
+    found: list[ReadRows | None] = [None] * len(tables)
+    for numbers in alike.values():
+        mine = [tables[number] for number in numbers]
+        for number, rows in zip(numbers, _read_alike(tx, mine, snapshot), strict=True):
+            found[number] = rows
+    return found
+
+
+def _stored(table: InlinedTable, columns: Sequence[Field]) -> list[Field]:
+    """Those of these columns that the table is not too old to have, as they were then."""
+    then = {each.id: each for each in table.columns}
+    return [then[each.id] for each in columns if each.id in then]
+
+
+def _read_alike(
+    tx: Transaction, tables: Sequence[tuple[InlinedTable, tuple[Field, ...]]], snapshot: int
+) -> Iterator[ReadRows]:
+    alive, selects = LIVE.replace("%s", f"{snapshot:d}"), []
+    for number, (table, columns) in enumerate(tables):
+        head = [f"{number:d}", "row_id", "begin_snapshot", "end_snapshot"]
+        selects.append(
+            f"SELECT {', '.join([*head, *map(selected, _stored(table, columns))])} FROM {identifier(table.name)}"
+            f" WHERE {alive}"
+        )
+    asked = _stored(*tables[0])
+    found: Sequence[Sequence[Any]] = list(zip(*reading.unions(tx, selects), strict=True)) or [()] * (4 + len(asked))
+    numbers, ids, begun, ended = (pa.array(column, pa.int64()) for column in found[:4])
+    order = pa.array(np.lexsort((ids.to_numpy(), numbers.to_numpy())))
+    arrays = [array.take(order) for array in (ids, begun, ended, *decoded(found[4:], asked))]
+    edges = np.searchsorted(numbers.take(order).to_numpy(), np.arange(len(tables) + 1)).tolist()
+    for (table, columns), (start, end) in zip(tables, pairwise(edges), strict=True):
+        row_ids, since, until, *values = (array.slice(start, end - start) for array in arrays)
+        stored = {each.id: array for each, array in zip(_stored(table, columns), values, strict=True)}
+        shown = pa.table(columns_shown(columns, stored, end - start), names=[each.name for each in columns])
+        yield ReadRows(row_ids, since, until, shown)
 
 
 def columns_shown(columns: Sequence[Field], stored: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -14,13 +14,16 @@ import pyarrow as pa
 __all__ = [
     "SETTLED",
     "Destination",
+    "Outcome",
     "Part",
     "PartitionSet",
     "Place",
     "Reports",
+    "Rows",
     "Sought",
     "Taken",
     "Target",
+    "each_written",
     "misfits_of",
     "rows_of",
 ]
@@ -52,8 +55,11 @@ def misfits_of(oid: int) -> Destination:
 
 SETTLED = Destination(None, "quarantine")  # older values of any table
 
+Rows = tuple[pa.Table, pa.Array | None]  # with the row ids of those that they replace, if they do
+
 # A lake's own notes about what its workers did, carried to its commit unread.
 Reports = Mapping[Destination, list[bytes]]
+Outcome = list[bytes] | Exception  # of writing to a table
 
 
 class Place(Protocol):
@@ -149,6 +155,21 @@ class Target(Protocol[PlaceT_contra]):
         """The partitions that rows can be in which have these values in some columns; None if they are too many."""
         ...
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+    def write(self, to: Destination, rows: Iterable[Rows]) -> list[bytes]:
         """Write rows, visible only after the commit. Row ids come with rows that replace older ones."""
         ...
+
+    def write_each(self, shares: Mapping[Destination, Sequence[Rows]]) -> Iterator[tuple[Destination, Outcome]]:
+        """Write few rows to each of many tables, which have the same columns: as `write` does, or its error."""
+        ...
+
+
+def each_written(
+    target: Target[Any], shares: Mapping[Destination, Sequence[Rows]]
+) -> Iterator[tuple[Destination, Outcome]]:
+    """`write_each`, for a lake in which many tables at once cost as much as one after the other."""
+    for to, rows in shares.items():
+        try:
+            yield to, target.write(to, rows)
+        except Exception as error:
+            yield to, error

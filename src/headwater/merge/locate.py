@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -20,11 +21,15 @@ from headwater.merge.exchange import Outgoing, Piece
 from headwater.merge.mirror import Mirror
 from headwater.merge.outcome import Failed, Failure, Written
 from headwater.merge.scratch import Kept, Scratch
+from headwater.merge.search import Match, search, valid_keys
 from headwater.spark.faults import table_error
-from headwater.values.keys import are_numbers, key_bucket, key_bytes, row_bytes
+from headwater.values.keys import are_numbers, key_bucket, row_bytes
 from headwater.values.keyset import KeySet
 
 __all__ = ["LOCATED", "Locate", "Older"]
+
+FEW_ROWS = 10_000  # of the lake, in the places of a table that is searched together with others
+TABLES_AT_ONCE = 100
 
 # A row that was found and taken out.
 LOCATED = pa.schema([("bucket", pa.int32()), ("oid", pa.int64()), ("key", pa.binary()), ("row_id", pa.int64())])
@@ -62,12 +67,54 @@ class Locate:
         yield from outgoing.flush()
 
     def found(self, places: tuple[Place, ...]) -> Iterator[pa.RecordBatch | Older | Written | Failed]:
+        tables = {oid: tuple(mine) for oid, mine in groupby(sorted(places, key=_table_of), _table_of)}
         with self.target.searching(places):
-            for oid, mine in groupby(sorted(places, key=_table_of), _table_of):
+            for oids in self._alike(tables):
                 try:
-                    yield from self._searched(mine, self._wanted(oid))  # one key set at a time
-                except Exception as error:
-                    yield Failed(oid, Failure(str(table_error(error))))
+                    matches = self._matches_of_all(oids, tables) if len(oids) > 1 else None
+                except Exception:  # of some table: alone, it will say what
+                    matches = None
+                for oid in oids:
+                    try:
+                        if matches is None:
+                            yield from self._searched(tables[oid], self._wanted(oid))  # one key set at a time
+                        else:
+                            yield from self._taken(oid, matches.get(oid, ()))
+                    except Exception as error:
+                        yield Failed(oid, Failure(str(table_error(error))))
+
+    def _alike(self, tables: Mapping[int, Sequence[Place]]) -> Iterator[Sequence[int]]:
+        """The tables to search; together those that have few rows, and keys of the same types."""
+        alike: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for oid, places in tables.items():
+            mirror, rows = self.batch.mirrors[oid], sum(each.rows for each in places)
+            if mirror.key and oid not in self.based and rows <= FEW_ROWS:
+                alike[tuple(mirror.key_types)].append(oid)
+            else:
+                yield (oid,)
+        for oids in alike.values():
+            yield from (oids[first : first + TABLES_AT_ONCE] for first in range(0, len(oids), TABLES_AT_ONCE))
+
+    def _matches_of_all(
+        self, oids: Sequence[int], tables: Mapping[int, Sequence[Place]]
+    ) -> Mapping[int, Sequence[Match]]:
+        places = [place for oid in oids for place in tables[oid]]
+        touched: dict[int, list[pa.Array]] = {oid: [] for oid in oids}
+        for each in self.kept:
+            if each.oid in touched:
+                touched[each.oid].append(self.room.touched(each))
+        found = search(self.target, places, self.batch.mirrors[oids[0]].key_types, touched)
+        return {oid: tuple(mine) for oid, mine in groupby(found, lambda match: _table_of(match.place))}
+
+    def _taken(self, oid: int, matches: Iterable[Match]) -> Iterator[pa.RecordBatch | Written]:
+        buckets = np.array(self.placed[oid], np.int32)
+        for place, at, keys in matches:
+            taken = self.target.take_out(place, pa.array(at))
+            if taken is not None:
+                yield Written(rows_of(oid), taken.report)
+                found = keys.filter(taken.alive)
+                yield _located(buckets[key_bucket(found, len(buckets))], oid, found, taken.row_ids)
+            failpoints.hit("deliver.located", self.batch.mirrors[oid].name)
 
     def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
         for place in places:
@@ -151,19 +198,12 @@ class _Wanted:
     left: dict[bytes, int] | None
 
     def keys_of(self, columns: Sequence[pa.Array]) -> tuple[np.ndarray, pa.Array]:
-        """The keys of a file's rows, and where these rows are.
-
-        Some may have none: rows that are gone, from before the key was what it is now.
-        """
+        """The keys of a file's rows, and where these rows are."""
         kinds = self.mirror.key_types
         if self.left is not None:
             whole = [array.cast(kind.arrow) for array, kind in zip(columns, kinds, strict=True)]
             return np.arange(len(whole[0])), row_bytes(whole)
-        at = np.arange(len(columns[0]))
-        if any(array.null_count for array in columns):
-            at = np.flatnonzero(np.all([array.is_valid().to_numpy(zero_copy_only=False) for array in columns], axis=0))
-            columns = [array.take(pa.array(at)) for array in columns]
-        return at, key_bytes(columns, kinds)
+        return valid_keys(columns, kinds)
 
     def take(self, at: np.ndarray, found: pa.Array, gone: np.ndarray) -> tuple[np.ndarray, pa.Array]:
         """Among rows that are still there, as many of each as must go."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater import failpoints
 from headwater.lake.quarantine import Origin, quarantined
-from headwater.lake.target import Destination, Place, Target, misfits_of, rows_of
+from headwater.lake.target import Destination, Place, Rows, Target, misfits_of, rows_of
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, incoming
 from headwater.merge.locate import LOCATED, Locate, Older
@@ -22,9 +22,12 @@ from headwater.merge.outcome import Failed, Failure, Written
 from headwater.merge.reader import Read, Typed
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
+from headwater.values.keys import keys_of_tables
 
 __all__ = ["Append", "LocateAndWrite", "WriteBucket"]
 
+FEW_ROWS, FEW_BYTES = 10_000, 1 << 20  # of a table that is written together with others
+TABLES_AT_ONCE = 100
 APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
 
 
@@ -43,32 +46,110 @@ class WriteBucket:
         yield from self.written(bucket, incoming(self.room, pieces, LOCATED))
 
     def written(self, bucket: int, located: pa.Table) -> Iterator[Written | Failed]:
-        found = located.sort_by("oid")
+        found = located.sort_by("oid").combine_chunks()
         oids = found["oid"].to_numpy()
-        for kept in self.kept:
-            if kept.bucket == bucket:
-                first, end = np.searchsorted(oids, [kept.oid, kept.oid + 1])
-                yield from self._written(kept, found.slice(first, end - first), self.older.get(kept.oid, ()))
+        for upserts in self._alike(bucket):
+            if len(upserts) > 1:
+                mine = np.isin(oids, list(upserts))
+                done = self._written_at_once(upserts, found.filter(pa.array(mine)))
+                if done is not None:
+                    yield from done
+                    continue
+            for oid, rows in upserts.items():
+                first, end = np.searchsorted(oids, [oid, oid + 1])
+                yield from self._written(oid, rows, found.slice(first, end - first), self.older.get(oid, ()))
 
-    def _written(self, kept: Kept, located: pa.Table, older: Sequence[str]) -> Iterator[Written | Failed]:
-        upserts = pa.table(self.room.upserts(kept))
+    def _alike(self, bucket: int) -> Iterator[dict[int, pa.Table]]:
+        """The rows to write to each table, together those of tables that are alike, if there are few of them."""
+        alike: defaultdict[Hashable, dict[int, pa.Table]] = defaultdict(dict)
+        for kept in self.kept:
+            if kept.bucket != bucket:
+                continue
+            upserts = pa.table(self.room.upserts(kept))
+            layout = self._layout(kept.oid, upserts)
+            if layout is None:
+                yield {kept.oid: upserts}
+                continue
+            alike[layout][kept.oid] = upserts
+            if len(alike[layout]) == TABLES_AT_ONCE:
+                yield alike.pop(layout)
+        yield from alike.values()
+
+    def _layout(self, oid: int, upserts: pa.Table) -> Hashable | None:
+        """What tables have in common whose rows may be written together; None: these are written alone."""
+        mirror = self.batch.mirrors[oid]
+        few = 0 < upserts.num_rows <= FEW_ROWS and upserts.nbytes <= FEW_BYTES
+        if not few or not mirror.key or upserts["older"].null_count < upserts.num_rows or oid in self.older:
+            return None
+        versions = upserts["relation"].to_numpy()
+        return self.batch.reader.layout(mirror, int(versions[0])) if (versions == versions[0]).all() else None
+
+    def _written_at_once(self, tables: Mapping[int, pa.Table], located: pa.Table) -> list[Written | Failed] | None:
+        """The rows of tables that are alike, in one pass; None: each must be written alone."""
+        try:
+            rows = self._rows_at_once(tables, located)
+        except Exception:  # of some table: alone, it will say what
+            rows = None
+        if rows is None:
+            return None
+        done: list[Written | Failed] = []
+        outcomes = dict(self.target.write_each(rows))
+        for oid in tables:
+            to, outcome = rows_of(oid), outcomes[rows_of(oid)]
+            if isinstance(outcome, Exception):
+                done.append(Failed(oid, Failure.of(table_error(outcome))))
+            else:
+                done += _written(to, outcome)
+        return done
+
+    def _rows_at_once(self, tables: Mapping[int, pa.Table], located: pa.Table) -> dict[Destination, list[Rows]] | None:
+        """What is to be written to each of these tables; None if some value does not fit its type."""
+        upserts = pa.concat_tables(tables.values()).combine_chunks()
+        typed = self.batch.reader.typed(self.batch.mirrors[next(iter(tables))], upserts)
+        for oid in tables:
+            failpoints.hit("deliver.decoded", self.batch.mirrors[oid].name)
+        if typed.bad:
+            return None
+        oids = np.repeat(np.array(list(tables), np.int64), [each.num_rows for each in tables.values()])
+        places = pc.index_in(
+            keys_of_tables(oids, upserts["key"].combine_chunks()),
+            value_set=keys_of_tables(located["oid"].to_numpy(), located["key"].combine_chunks()),
+        )
+        replacing = places.is_valid().to_numpy(zero_copy_only=False)
+        order = np.lexsort((replacing, oids))  # of each table, new rows come first
+        rows, row_ids = (
+            typed.rows.take(pa.array(order)),
+            located["row_id"].combine_chunks().take(places.take(pa.array(order))),
+        )
+        found: dict[Destination, list[Rows]] = {}
+        for oid in tables:
+            first, end = np.searchsorted(oids[order], [oid, oid + 1])
+            middle = end - np.count_nonzero(replacing[order[first:end]])
+            parts = [
+                (rows.slice(first, middle - first), None),
+                (rows.slice(middle, end - middle), row_ids.slice(middle, end - middle)),
+            ]
+            found[rows_of(oid)] = [part for part in parts if part[0].num_rows]
+        return found
+
+    def _written(
+        self, oid: int, upserts: pa.Table, located: pa.Table, older: Sequence[str]
+    ) -> Iterator[Written | Failed]:
         places = pc.index_in(upserts["key"], value_set=located["key"].combine_chunks())
         upserts = upserts.append_column("row_id", located["row_id"].take(places))
         upserts = upserts.append_column("replacing", pc.is_valid(places))
         lake = pa.concat_tables([self.room.rows(name) for name in older]) if older else None
         bad: list[pa.Table] = []
         try:
-            rows = self._rows(kept.oid, upserts, lake, bad)
-            failpoints.hit("deliver.decoded", self.batch.mirrors[kept.oid].name)
-            to = rows_of(kept.oid)
+            rows = self._rows(oid, upserts, lake, bad)
+            failpoints.hit("deliver.decoded", self.batch.mirrors[oid].name)
+            to = rows_of(oid)
             yield from _written(to, self.target.write(to, rows))
-            yield from _quarantine(self.target, kept.oid, bad)
+            yield from _quarantine(self.target, oid, bad)
         except Exception as error:
-            yield Failed(kept.oid, Failure.of(table_error(error)))
+            yield Failed(oid, Failure.of(table_error(error)))
 
-    def _rows(
-        self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table]
-    ) -> list[tuple[pa.Table, pa.Array | None]]:
+    def _rows(self, oid: int, upserts: pa.Table, lake: pa.Table | None, bad: list[pa.Table]) -> list[Rows]:
         """Typed rows by relation version, with the row ids of those they replace; misfits are added to `bad`."""
         found = []
         mirror = self.batch.mirrors[oid]
@@ -120,7 +201,7 @@ class Append:
     target: Target[Any]
 
     def __call__(self, unit: Any) -> Iterator[Written | Failed]:
-        held: defaultdict[int, list[tuple[pa.Table, pa.Array | None]]] = defaultdict(list)
+        held: defaultdict[int, list[Rows]] = defaultdict(list)
         bad: defaultdict[int, list[pa.Table]] = defaultdict(list)
         size = 0
         failed: set[int] = set()
@@ -158,9 +239,7 @@ class Append:
         """What the quarantine knows the rows by; those of a history are never replaced."""
         return None if read.mirror.history else self.batch.reader.keyed(read).key
 
-    def _flush(
-        self, held: Mapping[int, list[tuple[pa.Table, pa.Array | None]]], bad: Mapping[int, list[pa.Table]]
-    ) -> Iterator[Written | Failed]:
+    def _flush(self, held: Mapping[int, list[Rows]], bad: Mapping[int, list[pa.Table]]) -> Iterator[Written | Failed]:
         for oid, rows in held.items():
             try:
                 yield from _written(rows_of(oid), self.target.write(rows_of(oid), rows))

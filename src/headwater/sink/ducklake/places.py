@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from headwater.ducklake import deletes
 from headwater.ducklake.asking import asking
 from headwater.ducklake.contents import read_columns, read_rows
-from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inlined
+from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inlined, read_inlined_tables
 from headwater.ducklake.model import Field, InlinedEnds, LiveFile
 from headwater.ducklake.url import LakeUrl
 from headwater.ducklake.writing import ROW_ID, TableFolder
@@ -25,7 +26,7 @@ from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
 from headwater.lake.target import Taken
 from headwater.sink.ducklake.reports import TakenOut
 
-__all__ = ["DuckLakePlace", "FilePlace", "InlinedPlace"]
+__all__ = ["DuckLakePlace", "FilePlace", "InlinedPlace", "read_keys"]
 
 RECENT_BYTES = 32 << 20  # of small files' keys, in each worker
 
@@ -95,7 +96,7 @@ class InlinedPlace:
     rows: int
 
     def keys(self, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:
-        found = self._read(key)
+        found = _inlined_keys.get((self, key), lambda: self._read(key))
         _inlined_ids.put(self, found.ids)
         yield 0, [column.combine_chunks() for column in found.columns.itercolumns()]
 
@@ -134,8 +135,27 @@ class InlinedPlace:
 DuckLakePlace = FilePlace | InlinedPlace
 
 _keys = RecentKeys(RECENT_BYTES)
+_inlined_keys = Recent[ReadRows](RECENT_BYTES // 4, lambda rows: (rows.ids, *rows.columns.columns))
 _inlined_ids = Recent[pa.Array](RECENT_BYTES // 4, lambda ids: (ids,))
 _row_ids = Recent[pa.Array | None](RECENT_BYTES // 4, lambda ids: () if ids is None else (ids,))
+
+
+def read_keys(wanted: Sequence[tuple[InlinedPlace, tuple[Field, ...]]]) -> None:
+    """Read the keys of many places with few rows in few queries: `InlinedPlace.keys` finds them then.
+
+    Those that are not as they were planned are left out; whoever looks into them will find out why.
+    """
+    alike: defaultdict[tuple[LakeUrl, int], list[tuple[InlinedPlace, tuple[Field, ...]]]] = defaultdict(list)
+    for place, key in wanted:
+        if place.rows <= SMALL_FILE:
+            alike[place.url, place.snapshot].append((place, key))
+    for (url, snapshot), mine in alike.items():
+        if len(mine) > 1:
+            with asking(url) as tx:
+                found = read_inlined_tables(tx, [(place.table, key) for place, key in mine], snapshot)
+            for (place, key), rows in zip(mine, found, strict=True):
+                if rows is not None and len(rows.ids) == place.rows:
+                    _inlined_keys.put((place, key), rows)
 
 
 def _read_keys(file: LiveFile, key: tuple[Field, ...]) -> Iterator[tuple[int, list[pa.Array]]]:

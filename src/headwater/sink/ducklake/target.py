@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,8 +21,8 @@ from headwater.ducklake.writing import ROW_ID, TableFolder, plain_type, write_da
 from headwater.files import filesystem, inside
 from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.partitioning import divided, parts
-from headwater.lake.target import Destination, PartitionSet, Taken
-from headwater.sink.ducklake.places import DuckLakePlace, InlinedPlace
+from headwater.lake.target import Destination, Outcome, PartitionSet, Rows, Taken, each_written
+from headwater.sink.ducklake.places import DuckLakePlace, InlinedPlace, read_keys
 from headwater.sink.ducklake.reports import Wrote
 
 __all__ = ["DuckLakeTarget", "Landing", "landing"]
@@ -68,8 +69,12 @@ class DuckLakeTarget:
         assert found is not None, "a stream without misfits has nothing for a quarantine"
         return found
 
-    def searching(self, places: Collection[DuckLakePlace]) -> AbstractContextManager[None]:
-        return kept_open({each.url for each in places if isinstance(each, InlinedPlace)})
+    @contextmanager
+    def searching(self, places: Collection[DuckLakePlace]) -> Iterator[None]:
+        inlined = [each for each in places if isinstance(each, InlinedPlace)]
+        with kept_open({each.url for each in inlined}):
+            read_keys([(each, self._of(each.oid).key) for each in inlined])
+            yield
 
     def keys(self, place: DuckLakePlace) -> Iterator[tuple[int, list[pa.Array]]]:
         return place.keys(self._of(place.oid).key)
@@ -114,7 +119,13 @@ class DuckLakeTarget:
         found = (partition_at(landing.partition_keys, landing.fields, values, int(rows[0])) for rows in different)
         return PartitionSet(tuple(values), frozenset(found))
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+    def write_each(self, shares: Mapping[Destination, Sequence[Rows]]) -> Iterator[tuple[Destination, Outcome]]:
+        inlined = {to: self.landing(to) for to in shares if self.landing(to).inlined}
+        done = _inlined_at_once(inlined, shares)
+        yield from done.items()
+        yield from each_written(self, {to: rows for to, rows in shares.items() if to not in done})
+
+    def write(self, to: Destination, rows: Iterable[Rows]) -> list[bytes]:
         landing, rows = self.landing(to), list(rows) if self.landing(to).inlined else rows
         if landing.inlined and (inlined := _inlined(landing, landing.inlined, list(rows))) is not None:
             return inlined
@@ -134,21 +145,46 @@ class DuckLakeTarget:
         return [pickle.dumps(Wrote(each)) for each in done]
 
 
-def _inlined(
-    landing: Landing, dialect: Dialect, rows: Sequence[tuple[pa.Table, pa.Array | None]]
-) -> list[bytes] | None:
+def _inlined(landing: Landing, dialect: Dialect, rows: Sequence[Rows]) -> list[bytes] | None:
     """A report with the rows themselves; None if the catalog cannot hold one of their values."""
-    types = {each.name: plain_type(each) for each in landing.fields}
-    parts = [(completed(table, types), row_ids) for table, row_ids in rows if table.num_rows]
-    if not parts:
-        return []
-    values = encoded(pa.concat_tables([table for table, _ in parts]), landing.fields, dialect)
+    found = _inlined_tables([(landing, rows)], dialect)
+    return None if found is None else found[0]
+
+
+def _inlined_at_once(
+    landings: Mapping[Destination, Landing], shares: Mapping[Destination, Sequence[Rows]]
+) -> dict[Destination, list[bytes]]:
+    """The same for many tables, as far as several have columns of the same names and types."""
+    alike: defaultdict[Hashable, list[Destination]] = defaultdict(list)
+    for to, landing in landings.items():
+        alike[landing.inlined, *((each.name, each.type, each.children) for each in landing.fields)].append(to)
+    done: dict[Destination, list[bytes]] = {}
+    for tos in alike.values():
+        dialect = landings[tos[0]].inlined
+        assert dialect is not None, "it is one whose rows go into the catalog"
+        found = _inlined_tables([(landings[to], shares[to]) for to in tos], dialect)
+        done |= {} if found is None else dict(zip(tos, found, strict=True))
+    return done
+
+
+def _inlined_tables(tables: Sequence[tuple[Landing, Sequence[Rows]]], dialect: Dialect) -> list[list[bytes]] | None:
+    """For each of some tables that are alike a report with its rows; none if there are no rows."""
+    fields = tables[0][0].fields
+    types = {each.name: plain_type(each) for each in fields}
+    parts = [[(completed(rows, types), ids) for rows, ids in mine if rows.num_rows] for _, mine in tables]
+    if not any(parts):
+        return [[] for _ in tables]
+    values = encoded(pa.concat_tables([rows for mine in parts for rows, _ in mine]), fields, dialect)
     if values is None:
         return None
-    ids = [
-        id_ for table, row_ids in parts for id_ in ([None] * table.num_rows if row_ids is None else row_ids.to_pylist())
-    ]
-    return [pickle.dumps(Wrote(InlinedRows(landing.fields, values, ids)))]
+    reports, first = list[list[bytes]](), 0
+    for (landing, _), mine in zip(tables, parts, strict=True):
+        ids = [id_ for rows, ids in mine for id_ in ([None] * rows.num_rows if ids is None else ids.to_pylist())]
+        end = first + len(ids)
+        rows = InlinedRows(landing.fields, [column[first:end] for column in values], ids)
+        reports.append([pickle.dumps(Wrote(rows))] if ids else [])
+        first = end
+    return reports
 
 
 def _divided(rows: pa.Table, landing: Landing) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

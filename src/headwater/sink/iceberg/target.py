@@ -30,7 +30,7 @@ from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.parquet import StoredColumn
 from headwater.lake.partitioning import divided, parts
 from headwater.lake.recent import RecentKeys
-from headwater.lake.target import Destination, PartitionSet, Reports, Taken
+from headwater.lake.target import Destination, Outcome, PartitionSet, Reports, Rows, Taken, each_written
 from headwater.sink.iceberg.reports import TakenOut, Wrote, delete_files
 
 __all__ = ["IcebergPlace", "IcebergTarget", "Landing", "landing", "stored_columns"]
@@ -143,7 +143,7 @@ class IcebergTarget:
         found = (partition_at(spec, schema, values, int(rows[0])) for rows in different)
         return PartitionSet(tuple(values), frozenset(found))
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+    def write(self, to: Destination, rows: Iterable[Rows]) -> list[bytes]:
         landing, done = self.landing(to), list[Wrote]()
         where = self._folder(landing)
         try:
@@ -157,6 +157,9 @@ class IcebergTarget:
                 where.files.delete_file(inside(each.file.path))
             raise
         return [pickle.dumps(each) for each in done]
+
+    def write_each(self, shares: Mapping[Destination, Sequence[Rows]]) -> Iterator[tuple[Destination, Outcome]]:
+        return each_written(self, shares)
 
     def discard(self, reports: Reports) -> None:
         """Delete the files of reports that do not land."""

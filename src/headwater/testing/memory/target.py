@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.lake.target import Destination, PartitionSet, Taken
+from headwater.lake.target import Destination, Outcome, PartitionSet, Rows, Taken, each_written
 from headwater.testing.memory.lake import File, MemoryColumn
 
 __all__ = ["DeletedRows", "MemoryLanding", "MemoryPlace", "MemoryTarget", "WrittenRows", "read_report"]
@@ -109,9 +109,12 @@ class MemoryTarget:
     def partitions(self, oid: int, columns: Mapping[str, pa.Array]) -> PartitionSet | None:  # noqa: ARG002
         return None
 
-    def write(self, to: Destination, rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> list[bytes]:
+    def write(self, to: Destination, rows: Iterable[Rows]) -> list[bytes]:
         assert to.part == "quarantine" or to.oid in self.landings
         return [pickle.dumps(WrittenRows(table, row_ids)) for table, row_ids in rows if table.num_rows]
+
+    def write_each(self, shares: Mapping[Destination, Sequence[Rows]]) -> Iterator[tuple[Destination, Outcome]]:
+        return each_written(self, shares)
 
     def _landing(self, place: MemoryPlace) -> MemoryLanding:
         return self.quarantine if place.oid is None else self.landings[place.oid]
