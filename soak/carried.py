@@ -34,6 +34,9 @@ TABLES = {
     "nested": "CREATE TABLE nested (id int PRIMARY KEY, v text, f feel, p nest, l nest[], r feels)",
     "heirs": "CREATE TABLE elders (id int, v text, n int, note text);"
     " CREATE TABLE heirs (PRIMARY KEY (id)) INHERITS (elders)",
+    # Until one of them is altered, they are merged in one pass.
+    "left_twin": "CREATE TABLE left_twin (id int PRIMARY KEY, v text, n numeric(12,3), at timestamptz)",
+    "right_twin": "CREATE TABLE right_twin (id int PRIMARY KEY, v text, n numeric(12,3), at timestamptz)",
     "parts": "CREATE TABLE parts (id int, v text, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
 }
 NAME_ENDS = ("", "_a", "_b")  # which names they may get

@@ -141,6 +141,11 @@ class Column:
     volatile: bool = False  # older rows may hold values in it that no message has sent
     stamp: str = field(default="", compare=False)  # changes with every change of its entry in the catalog
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Many times faster than what a frozen dataclass does: every job has all columns of its tables with it."""
+        known = self.name, self.type_oid, self.typmod, self.key, self.attnum, self.base, self.nullable, self.missing
+        return Column, (*known, self.volatile, self.stamp)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

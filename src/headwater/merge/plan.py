@@ -145,13 +145,13 @@ class _Merge:
             assert place.oid is not None
             mine[locate.placed[place.oid][0]].append(place)
         units = [(bucket, tuple(mine[bucket])) for bucket in _buckets(write)]
-        return run_tasks(self.spark, [*units, *_if_any(resolve)], _or_resolve(LocateAndWrite(locate, write)))
+        return run_tasks(self.spark, [*units, *_if_any(resolve)], _OrResolve(LocateAndWrite(locate, write)))
 
     def _written(
         self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
     ) -> list[Written | Failed]:
         units = [*self._searches(places), *_if_any(resolve)]
-        located = run_tasks(self.spark, units, _or_resolve(locate))
+        located = run_tasks(self.spark, units, _OrResolve(locate))
         reported = [each for each in located if isinstance(each, Written | Failed)]
         failed, older = failures(located), defaultdict[int, list[str]](list)
         for each in located:
@@ -183,16 +183,17 @@ def _if_any(resolve: Resolve) -> list[Resolve]:
     return [resolve] if resolve.places else []
 
 
-def _or_resolve(work: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
+@dataclass(frozen=True, slots=True)
+class _OrResolve:
     """The work of a job's tasks, one of which may be for the quarantine."""
 
-    def run(unit: Any) -> Iterator[Any]:
+    work: Callable[[Any], Iterable[Any]]
+
+    def __call__(self, unit: Any) -> Iterator[Any]:
         if isinstance(unit, Resolve):
             yield from (Written(SETTLED, report) for report in unit())
         else:
-            yield from work(unit)
-
-    return run
+            yield from self.work(unit)
 
 
 def _sought(folded: Iterable[Folded]) -> dict[int, Sought]:

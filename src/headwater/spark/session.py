@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +120,24 @@ def _jvm_output_logged() -> Iterator[None]:
     threading.Thread(target=forward, name="jvm-output", daemon=True).start()
 
 
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """What a worker does so that it has paid for its imports."""
+
+    modules: Sequence[str]
+
+    def __call__(self, _: int) -> Iterator[str]:
+        return (importlib.import_module(name).__name__ for name in self.modules)
+
+
 def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
     """Run a job of each kind once: the first ones of a session cost seconds, and no user should wait for them."""
 
     def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    def imported(_: int) -> Iterator[str]:
-        for name in modules:  # so that each worker has paid for its imports
-            yield importlib.import_module(name).__name__
-
     cores = spark.sparkContext.defaultParallelism
-    run_tasks(spark, range(cores * 2), imported)
+    run_tasks(spark, range(cores * 2), _Import(modules))
     rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("bucket"))
     read = on_partitions(rows, nothing, _BUCKET).repartitionById(cores, F.col("bucket"))
     on_partitions(read, nothing, _BUCKET).collect()

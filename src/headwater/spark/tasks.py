@@ -34,12 +34,14 @@ def run_tasks(spark: SparkSession, units: Sequence[Any], work: Callable[[Any], I
     """Run a job of one task per unit; return what `work(unit)` yields in each, which is picklable and small.
 
     Without a DataFrame Spark has nothing to plan: a small job takes half the time. Errors are as in `collected`.
+    `work` is picklable, too: Spark's own pickler, which also knows functions without a name, is many times slower.
     """
-    packed = [pickle.dumps(unit) for unit in units]
+    packed, packed_work = [pickle.dumps(unit) for unit in units], pickle.dumps(work)
 
     def run(mine: Iterable[bytes]) -> Iterator[Report]:
+        unpacked: Callable[[Any], Iterable[Report]] = pickle.loads(packed_work)
         for unit in mine:
-            yield from work(pickle.loads(unit))
+            yield from unpacked(pickle.loads(unit))
         freeze_imports()
 
     with _translated():
