@@ -130,8 +130,11 @@ class RouteBench:
     def collect(self) -> int:
         return collect(self.route, self.destinations)
 
+    def destination_rows(self) -> list[DestinationRow]:
+        return self.state.destinations(self.id.name)
+
     def row(self, tenant: str | None) -> DestinationRow:
-        return next(each for each in self.state.destinations(self.id.name) if each.value == tenant)
+        return next(each for each in self.destination_rows() if each.value == tenant)
 
     def retry(self) -> None:
         """Waiting times are over."""

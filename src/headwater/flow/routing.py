@@ -262,6 +262,8 @@ class _Read:
             for id_, each in outcomes.items()
             if id_ not in failed and each.position is not None
         ]
+        if self.upto is not None:  # those that a killed poll has brought further than this one read
+            state.note_behind(r.name, {each.id: each.landed for each in arrivals if each.landed > end})
         ids, mine = self.destinations.ids, self.destinations.mine
         waiting = {ids[number]: rows for number, rows in done.sighted.waiting.items() if ids[number] in mine}
         moves = self.upto is not None

@@ -201,13 +201,13 @@ class _DeliverBucket:
             try:
                 return deliver_share(sink, table, share, stretch)
             except Elsewhere as moved:
-                if not stretch.after < moved.position < stretch.upto:
+                if not stretch.after <= moved.position < stretch.upto:
                     return Shared(moved.position)
                 # Another poll has delivered to it, and was killed before it could note that.
                 mine = events.filter(pc.equal(events[DESTINATION], number))
                 rest = list(shares(mine, table.key_kinds, {number: moved.position.value}))
                 stretch = replace(stretch, after=moved.position, stands=moved.position)
-                return deliver_share(sink, table, rest[0], stretch) if rest else Shared(stretch.upto)
+                return deliver_share(sink, table, rest[0], stretch) if rest else Shared(moved.position)
 
 
 def _done(found: Sequence[Outcome | Sighted]) -> pa.RecordBatch:
