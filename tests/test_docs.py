@@ -171,6 +171,10 @@ ROUTE_PROOFS = {  # the same for routes
         "route/test_route_faults.py",
         "test_a_broken_destination_leaves_the_others_alone_and_comes_back",
     ),
+    "a destination's catalog hangs": (
+        "route/test_route_hangs.py",
+        "test_others_go_on_while_another_client_holds_the_catalog_of_one",
+    ),
     "snapshots of the source expire": (
         "route/test_turns.py",
         "test_snapshots_that_expired_before_they_were_read_cause_a_new_seed",

@@ -5,6 +5,7 @@ Any other exception that ends a command is a bug: exit 70, see `supervise/crash.
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
 ├── Unreachable          exit 3   a system does not answer: try again later
+│   └── TimedOut                  it kept us waiting for as long as it may: another try at once would wait again
 ├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
 ├── OperatorMustAct      exit 4   trying again does not help
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
@@ -34,6 +35,7 @@ __all__ = [
     "Outdated",
     "SlotLost",
     "TableError",
+    "TimedOut",
     "Unreachable",
 ]
 
@@ -61,6 +63,10 @@ class ConfigError(HeadwaterError):
 
 class Unreachable(HeadwaterError):
     exit_code = 3
+
+
+class TimedOut(Unreachable):
+    pass
 
 
 class Outdated(HeadwaterError):

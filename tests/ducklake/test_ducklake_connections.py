@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from headwater.ducklake import connections
 from headwater.ducklake.catalog import Catalog, open_catalog
 from headwater.ducklake.url import parse_lake_url
-from headwater.errors import OperatorMustAct
+from headwater.errors import OperatorMustAct, TimedOut
 
 
 @pytest.fixture
@@ -136,6 +137,31 @@ def test_a_forked_process_leaves_its_parents_connections_alone(catalog: Callable
     assert os.waitpid(child, 0)[1] == 0
     with each.transaction() as tx:
         assert tx.rows("SELECT pg_backend_pid()") == [(mine,)]
+
+
+def test_a_server_that_stops_answering_is_given_up_and_not_asked_again_for_a_moment(
+    catalog: Callable[[str], Catalog], database: str
+) -> None:
+    catalog("one")
+    each = open_catalog(parse_lake_url(f"{database}&schema=one", 1))
+    with each.transaction() as tx:
+        ((backend,),) = tx.rows("SELECT pg_backend_pid()")
+    os.kill(backend, signal.SIGSTOP)  # it holds its connection open, and does not read what is sent
+    try:
+        for _ in range(2):
+            with pytest.raises(TimedOut, match="does not answer: no answer for 1 seconds"), each.transaction():
+                pass
+    finally:
+        os.kill(backend, signal.SIGCONT)
+
+    def answers() -> bool:
+        try:
+            with each.transaction() as tx:
+                return tx.rows("SELECT name FROM name") == [("one",)]
+        except TimedOut:
+            return False
+
+    assert eventually(answers)
 
 
 def eventually(true: Callable[[], bool]) -> bool:

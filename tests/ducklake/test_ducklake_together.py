@@ -14,12 +14,14 @@ import pytest
 from lakebench import COLUMNS, Bench, T, at
 
 from headwater.change import Lsn
+from headwater.ducklake.catalog import open_catalog
 from headwater.ducklake.extension import attach
+from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit, TableChange
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.together import commit_together
 from headwater.ducklake.url import PostgresUrl, parse_lake_url
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, Unreachable
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, TimedOut, Unreachable
 
 
 @pytest.fixture
@@ -77,6 +79,24 @@ def test_each_lake_gets_its_own_rows_and_position(benches: list[Bench]) -> None:
     assert together(benches, again) == [3, 3, 3]
     assert [bench.rows() for bench in benches] == [[(i, "u"), (10, "y")] for i in range(3)]
     assert {bench.lake.positions("pg", Lsn)[1].position for bench in benches} == {Lsn(3)}
+
+
+@pytest.mark.parametrize("held", [[1], [0, 1, 3], [0, 1, 2, 3]])
+def test_lakes_that_stay_locked_are_given_up_and_the_others_of_the_transaction_land(
+    new_bench: Callable[[str], Bench], database: str, held: list[int]
+) -> None:
+    benches = [new_bench("postgres") for _ in range(4)]
+    commits = [step(bench, 5) for bench in benches]
+    urls = [replace(bench.lake.url, wait=1) for bench in benches]
+    lakes = [Lake(url, bench.lake.data_path, open_catalog(url), None) for url, bench in zip(urls, benches, strict=True)]
+    with psycopg.connect(database) as other:
+        for each in held:
+            other.execute(f'LOCK TABLE "{benches[each].alias}".ducklake_snapshot'.encode())
+        outcomes = commit_together(list(zip(lakes, commits, strict=True)))
+    assert [index for index, outcome in enumerate(outcomes) if isinstance(outcome, TimedOut)] == held
+    assert [keys(bench) for bench in benches] == [[] if index in held else [5] for index in range(4)]
+    again = commit_together([(lakes[each], commits[each]) for each in held])
+    assert again == [2] * len(held)
 
 
 def test_nothing_to_commit_is_nothing() -> None:

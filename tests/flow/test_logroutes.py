@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -11,6 +13,7 @@ from tests.mirror import IcebergMirror, Mirror
 
 from headwater import flow
 from headwater.flow import logsource
+from headwater.supervise.grouproutes import GroupRoutes
 
 ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, tenant text, note text)"
 FULL = "ALTER TABLE orders REPLICA IDENTITY FULL"
@@ -256,6 +259,27 @@ def test_who_is_behind_the_log_is_seeded_again_and_the_others_are_not(
     route.settle()
     assert f"=a will be seeded again: {logsource.TRIMMED}" in caplog.text
     assert "=b" not in caplog.text
+    route.assert_equal()
+
+
+def test_a_destination_that_hangs_holds_up_neither_the_others_nor_the_mirror(mirror: Mirror) -> None:
+    route = routed(mirror, ORDERS, FULL, SOME)
+    with (
+        closing(sqlite3.connect(mirror.folder / "a.sqlite", isolation_level=None)) as other,
+        GroupRoutes(route.config, {}, mirror.m, lambda: None) as routes,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        for note in ("first", "second", "third"):
+            mirror.execute(f"UPDATE orders SET note = '{note}'")
+            mirror.sync()
+            routes.take_turns(landed=True)
+            mirror.assert_equal("orders")
+            for tenant in "bc":
+                assert route.ask(tenant, "SELECT DISTINCT note FROM t") == [(note,)]
+        (row,) = [each for each in route.rows() if each.state == "ERRORED"]
+        assert (row.id, "stayed locked" in (row.error or "")) == ("=a", True)
+    mirror.m.state.resume_destinations("r", ["=a"])
+    route.settle()
     route.assert_equal()
 
 

@@ -19,11 +19,12 @@ from headwater.ducklake.finding import find_lake
 from headwater.ducklake.url import PostgresUrl, parse_lake_url
 from headwater.feed.source import Bound, SourceTable
 from headwater.flow.lakesource import LakeSource
+from headwater.flow.probing import Probes
 from headwater.flow.routesource import RouteRules
 from headwater.flow.routing import Destinations, OpenRoute, SeedMode, Turn, collect, follow
 from headwater.lake.address import LakeAddress
 from headwater.route.destinations import Routing
-from headwater.route.lakes import DestinationLake
+from headwater.route.lakes import PATIENCE, DestinationLake
 from headwater.sink.ducklake.address import DuckLakeAddress
 from headwater.state import State
 from headwater.state.routes import DestinationRow, Found, RouteId, destination_id
@@ -54,6 +55,8 @@ class RouteBench:
     id: RouteId = BY_TENANT
     owner: str = "test"
     duck: duckdb.DuckDBPyConnection = field(init=False)
+    probes: Probes = field(default_factory=Probes)
+    patience: int = PATIENCE
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.folder}/source.sqlite"
@@ -98,7 +101,7 @@ class RouteBench:
     @property
     def route(self) -> OpenRoute:
         source = LakeSource(SourceTable(self.lake, self.table), self.rules, self.most)
-        return OpenRoute(self.id, source, self.rules, self.seed, self.state, self.spark)
+        return OpenRoute(self.id, source, self.rules, self.seed, self.state, self.spark, self.probes)
 
     def address(self, tenant: str | None) -> LakeAddress:
         name = "rest" if tenant is None else f"tenant_{tenant}"
@@ -109,12 +112,15 @@ class RouteBench:
     def destinations(self) -> Destinations:
         values: list[str | None] = [*self.tenants, *([None] if self.default else [])]
         ids = [destination_id(each) for each in values]
-        lakes = [DestinationLake(self.address(each), self.table, f"source/{self.id.name}/{each}") for each in values]
+        lakes = [self._lake(each) for each in values]
         found = [Found(id_, str(lake.address), lake.table) for id_, lake in zip(ids, lakes, strict=True)]
         self.state.ensure_destinations(self.id.name, found)
         mine = self.state.claim(self.id, ids, self.owner)
         routing = Routing.of(self.tenants, pa.string(), has_default=self.default)
         return Destinations(ids, lakes, routing, frozenset(mine))
+
+    def _lake(self, tenant: str | None) -> DestinationLake:
+        return DestinationLake(self.address(tenant), self.table, f"source/{self.id.name}/{tenant}", self.patience)
 
     def turn(self) -> Turn:
         return follow(self.route, self.destinations)
@@ -130,8 +136,11 @@ class RouteBench:
     def collect(self) -> int:
         return collect(self.route, self.destinations)
 
+    def destination_rows(self) -> list[DestinationRow]:
+        return self.state.destinations(self.id.name)
+
     def row(self, tenant: str | None) -> DestinationRow:
-        return next(each for each in self.state.destinations(self.id.name) if each.value == tenant)
+        return next(each for each in self.destination_rows() if each.value == tenant)
 
     def retry(self) -> None:
         """Waiting times are over."""

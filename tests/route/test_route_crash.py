@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.route.killed import turn_and_be_killed
 from tests.route.routebench import INLINE_ROWS, RouteBench
 
 from headwater.failpoints import FAILPOINTS
+from headwater.feed.source import Bound
+from headwater.flow.routesource import RouteRules
 
 ROWS = "INSERT INTO orders SELECT i, ['a', 'b', 'c'][1 + i % 3], i, 'note ' || i FROM range({}, {}) r(i)"
 USUAL = ("seed.committed", "route.committed")  # where data has landed, and the state does not know it
@@ -64,6 +67,47 @@ def test_a_poll_that_is_killed_heals(
     # More has happened when it comes back: a key that the killed poll has delivered is gone, another one is new.
     route.sql("DELETE FROM orders WHERE id = 31", "UPDATE orders SET tenant = 'b' WHERE id = 30")
     check_after_the_crash(route)
+
+
+@contextmanager
+def forgotten(route: RouteBench) -> Iterator[None]:
+    """What is delivered inside has landed, and the state does not know it: as if the process was killed just then."""
+    row, landed = route.state.route(route.id), [(each.landed, each.id) for each in route.destination_rows()]
+    assert row is not None
+    yield
+    with route.state.transaction() as connection:
+        connection.execute("UPDATE headwater.routes SET position = %s", (row.position,))
+        connection.cursor().executemany("UPDATE headwater.destinations SET landed = %s WHERE id = %s", landed)
+
+
+def test_a_destination_that_a_killed_poll_has_brought_further_did_not_go_back_later(
+    route: RouteBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    route.sql(ROWS.format(0, 9))
+    route.turns()
+    route.sql("INSERT INTO orders VALUES (100, 'a', 1, 'x')")
+    with forgotten(route):
+        route.turn()
+    for id_, tenant in ((101, "b"), (102, "a"), (103, "c"), (104, "a")):
+        route.sql(f"INSERT INTO orders VALUES ({id_}, '{tenant}', 1, 'x')")
+        assert route.turn().failed == {}
+    route.check()
+    assert "went back" not in caplog.text
+
+
+def test_what_a_killed_poll_has_delivered_is_not_appended_again_by_shorter_polls(
+    new_route: Callable[..., RouteBench],
+) -> None:
+    route = new_route(rules=RouteRules("tenant", append=True))
+    route.turns()
+    for id_ in range(3):
+        route.sql(f"INSERT INTO orders VALUES ({id_}, 'a', 1, 'x'), ({id_}, 'b', 1, 'x')")
+    with forgotten(route):
+        route.turn()
+    route.most = Bound(1, 1)
+    route.sql("INSERT INTO orders VALUES (9, 'a', 1, 'x')")
+    route.turns()
+    route.check()
 
 
 def test_what_landed_before_the_state_knew_it_is_not_delivered_again(route: RouteBench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -85,6 +86,24 @@ def test_a_lake_that_is_gone_does_not_keep_the_others_from_being_maintained(
     (shop.folder / "globex.sqlite").rename(shop.folder / "away")
     maintaining(shop, spark, beside).visit_all(shop.state)
     assert caplog.text.count("is left for later") == 1
+    for lake in ("acme", "rest"):
+        shop.attach(lake)
+        assert (inlined_rows(shop, lake), len(rows(shop, lake))) == (0, 7)
+
+
+def test_a_lake_that_another_client_holds_does_not_keep_the_others_from_being_maintained(
+    shop: RoutedShop, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.rewrite(("    keys: [id]", "    keys: [id]\n    inline: {rows: 10}"))
+    beside = Beside()
+    shop.sql("INSERT INTO shop.main.orders VALUES (1, 'acme', 1), (2, 'globex', 2), (3, 'x', 3)")
+    turned(shop, spark, beside)
+    shop.sql("INSERT INTO shop.main.orders SELECT i, ['acme', 'globex', 'x'][1 + i % 3], i FROM range(10, 28) r(i)")
+    turned(shop, spark, beside)
+    with closing(sqlite3.connect(shop.folder / "globex.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        maintaining(shop, spark, beside).visit_all(shop.state)
+    assert "globex.sqlite stayed locked" in caplog.text
     for lake in ("acme", "rest"):
         shop.attach(lake)
         assert (inlined_rows(shop, lake), len(rows(shop, lake))) == (0, 7)

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
+from headwater.ducklake.catalog import Catalog, Raced, Transaction, locked, open_catalog
 from headwater.ducklake.url import LakeUrl
-from headwater.errors import Unreachable
 
 __all__ = ["Asking", "asking", "kept_open"]
 
@@ -48,7 +47,7 @@ class Asking:
             with self._catalog.transaction() as tx:
                 yield tx
         except Raced as error:
-            raise Unreachable(f"the catalog {self._url} stayed locked", hint="another client holds it") from error
+            raise locked(self._url) from error
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

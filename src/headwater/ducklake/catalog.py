@@ -11,8 +11,9 @@ import random
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
@@ -22,20 +23,22 @@ from psycopg import errors as pg
 from psycopg import sql as pgsql
 from psycopg.adapt import Transformer
 
-from headwater.ducklake.connections import WAIT_SECONDS, Connection, connections_to
+from headwater.ducklake.connections import WAIT_SECONDS, Connection, Silent, connections_to
 from headwater.ducklake.gates import for_transaction
 from headwater.ducklake.url import LakeUrl, PostgresUrl, SqliteUrl
-from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, Unreachable
+from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct, TimedOut, Unreachable
 
 __all__ = [
     "TRIES",
     "Catalog",
     "Dialect",
+    "Locked",
     "PostgresCatalog",
     "PostgresTransaction",
     "Raced",
     "SqliteCatalog",
     "Transaction",
+    "locked",
     "open_catalog",
     "pauses",
 ]
@@ -49,7 +52,6 @@ _RACES = (
     pg.UniqueViolation,
     pg.SerializationFailure,
     pg.DeadlockDetected,
-    pg.LockNotAvailable,
     pg.DuplicateTable,  # another client created it at the same moment
     pg.DuplicateSchema,
 )
@@ -57,6 +59,10 @@ _RACES = (
 
 class Raced(Exception):
     """Another writer took the snapshot id or holds the lock; nothing of ours landed."""
+
+
+class Locked(Raced):
+    """Another client held the lock for as long as we wait."""
 
 
 class Transaction(Protocol):
@@ -92,7 +98,7 @@ class Catalog(Protocol):
         """
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """Inside, one connection serves all transactions of this thread."""
+        """Inside, one connection serves all transactions of this thread. TimedOut if the catalog stays locked."""
 
     def exists(self) -> bool:
         """Whether there is a lake in this catalog."""
@@ -100,9 +106,20 @@ class Catalog(Protocol):
     def close(self) -> None: ...
 
 
-def pauses() -> Iterator[float]:
-    """Growing, uneven pauses between tries, so that two writers who collide do not collide again."""
-    return (0.02 * 1.5**attempt * random.uniform(0.5, 1.5) for attempt in range(TRIES))
+def pauses(within: int | None = None) -> Iterator[float]:
+    """Growing, uneven pauses between tries, so that two writers who collide do not collide again.
+
+    The last try begins before so many seconds have passed.
+    """
+    begun = time.monotonic()
+    for attempt in range(TRIES):
+        if within is None or not attempt or time.monotonic() - begun < within:
+            yield 0.02 * 1.5**attempt * random.uniform(0.5, 1.5)
+
+
+def locked(url: LakeUrl) -> TimedOut:
+    """What to say about a catalog that another client has locked for too long."""
+    return TimedOut(f"the catalog {url} stayed locked", hint="another client holds it; end its transaction")
 
 
 def open_catalog(url: LakeUrl) -> Catalog:
@@ -190,7 +207,11 @@ class SqliteCatalog:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        with self._opened() as connection:
+        with ExitStack() as held:
+            try:
+                connection = held.enter_context(self._opened())
+            except Raced as error:
+                raise locked(self._url) from error
             self._kept.connection = connection
             try:
                 yield
@@ -215,7 +236,7 @@ class SqliteCatalog:
         with self._translated():
             # mode=rw: never create an empty file where a lake is missing
             where = f"file:{quote(self._url.path)}?mode=rw"
-            connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=WAIT_SECONDS)
+            connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=self._url.wait or WAIT_SECONDS)
         try:
             with self._translated():
                 connection.execute("PRAGMA synchronous = FULL")
@@ -231,7 +252,7 @@ class SqliteCatalog:
             raise Raced(str(error)) from error
         except sqlite3.Error as error:
             if "locked" in str(error) or "busy" in str(error):
-                raise Raced(str(error)) from error
+                raise Locked(str(error)) from error
             if commit:
                 raise CommitUnknown(f"no answer to COMMIT from {self._url}: {error}") from error
             raise _catalog_error(self._url, error, missing="no such table" in str(error)) from error
@@ -294,6 +315,10 @@ class PostgresTransaction:
         """Whether nothing of it can land any more."""
         return self._connection.closed
 
+    def wait_less(self) -> None:
+        """From now on, give up at a lock almost at once."""
+        self.execute("SET LOCAL lock_timeout TO '100ms'")
+
     def end(self, statement: str) -> None:
         """Send what is unsent, and this with it."""
         self._answered(statement)
@@ -347,7 +372,7 @@ class PostgresCatalog:
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[PostgresTransaction]:
         level = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        connections = connections_to(self._url.conninfo)
+        connections = connections_to(self._url.conninfo, self._url.wait)
         with self._translated():  # both in one message: the schema costs no round trip of its own
             connection = connections.begun(f"BEGIN ISOLATION LEVEL {level}; {_search_path(self._url.schema)}")
         try:
@@ -385,6 +410,8 @@ class PostgresCatalog:
             yield
         except _RACES as error:
             raise Raced(str(error)) from error
+        except pg.LockNotAvailable as error:
+            raise Locked(str(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if commit and error.diag.severity_nonlocalized != "ERROR":  # that is an answer: nothing was committed
                 raise CommitUnknown(f"no answer to COMMIT from {self._url}") from error
@@ -412,6 +439,5 @@ def _catalog_error(url: LakeUrl, error: Exception, *, missing: bool) -> Headwate
         return OperatorMustAct(f"the catalog {url} cannot be read: {what}", hint="restore it, or name another file")
     if isinstance(error, psycopg.Error) and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return OperatorMustAct(f"the catalog {url} refuses: {what}", hint="check the role's rights on the schema")
-    return Unreachable(
-        f"the catalog {url} does not answer: {what}", hint="is it up, and are host, port and path right?"
-    )
+    kind = TimedOut if isinstance(error, Silent) else Unreachable
+    return kind(f"the catalog {url} does not answer: {what}", hint="is it up, and are host, port and path right?")

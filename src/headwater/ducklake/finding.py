@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from headwater.ducklake.catalog import PostgresCatalog, open_catalog
+from headwater.ducklake.catalog import PostgresCatalog, Raced, locked, open_catalog
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import check_usable
 from headwater.ducklake.url import PostgresUrl, SqliteUrl, parse_lake_url
@@ -18,27 +18,30 @@ from headwater.files import S3, absolute, check_could_write
 __all__ = ["check_could_open", "find_lake", "known_lake"]
 
 
-def find_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake | None:
+def find_lake(url: str, data_path: str, *, s3: S3 | None = None, wait: int | None = None) -> Lake | None:
     """The lake at `url`; None if there is none. A lake that Headwater cannot write to is refused."""
-    where, path = parse_lake_url(url), absolute(data_path)
+    where, path = parse_lake_url(url, wait), absolute(data_path)
     catalog = open_catalog(where)
     try:
         if not catalog.exists():
             catalog.close()
             return None
         check_usable(where, path, catalog)
+    except Raced as error:
+        catalog.close()
+        raise locked(where) from error
     except BaseException:
         catalog.close()
         raise
     return Lake(where, path, catalog, s3)
 
 
-def known_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
+def known_lake(url: str, data_path: str, *, s3: S3 | None = None, wait: int | None = None) -> Lake:
     """The lake at `url`, which was opened for writing before, perhaps elsewhere: nothing is asked, created or checked.
 
     If it is gone meanwhile, the first question to it says so.
     """
-    where = parse_lake_url(url)
+    where = parse_lake_url(url, wait)
     return Lake(where, absolute(data_path), open_catalog(where), s3)
 
 

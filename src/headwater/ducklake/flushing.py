@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.ducklake import reading
-from headwater.ducklake.catalog import Transaction, open_catalog
+from headwater.ducklake.asking import asking
+from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.expiring import moment
 from headwater.ducklake.inlined import InlinedTable, inlined_counts, inlined_tables, read_inlined
 from headwater.ducklake.mergeable import writable
@@ -110,7 +110,7 @@ def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, Moved | None]:
     If some rows have ended very often, each of their versions would need a file of its own. Then most of these stay.
     CommitConflict if the rows are others by now.
     """
-    with closing(open_catalog(bin.url)) as catalog, catalog.transaction() as tx:
+    with asking(bin.url) as tx:
         there = tx.existing([bin.table.name])
         if not there or inlined_state(tx, bin.table.name) != bin.state:
             raise CommitConflict(f"rows in {bin.table.name!r} were changed meanwhile", hint="they are moved later")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from pyarrow import fs
 from headwater.change import TableName
 from headwater.ducklake import attempts, inlined, reading
 from headwater.ducklake.asking import Asking
-from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, pauses
+from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, locked, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
 from headwater.ducklake.extension import attach, connect
@@ -42,6 +42,10 @@ from headwater.lake.stream import P
 __all__ = ["Lake"]
 
 Done = TypeVar("Done")
+
+
+class _Undone(Exception):
+    """Roll the transaction back: it was a trial."""
 
 
 class Lake:
@@ -203,14 +207,16 @@ class Lake:
         """Write it as one snapshot, on top of what others committed meanwhile; return its id.
 
         CommitConflict: nothing landed, plan again. AlreadyDelivered: nothing landed, a position was not the expected
-        one. CommitUnknown: ask the positions.
+        one. CommitUnknown: ask the positions. TimedOut: nothing landed, another client holds the catalog.
         """
-        for wait in pauses():
+        for wait in pauses(self.url.wait):
             try:
                 with self._writing() as tx:
                     return write_commit(tx, self.filesystem, self.data_path, commit)
             except Raced:
                 time.sleep(wait)
+        if self.url.wait is not None:
+            raise locked(self.url)
         raise CommitConflict(f"the catalog {self.url} was busy {TRIES} times in a row", hint="try again")
 
     def begin(self, source: str) -> str:
@@ -235,13 +241,26 @@ class Lake:
 
     def changed_by(self, work: Callable[[Transaction], Done]) -> Done:
         """Do this to the catalog in one transaction; again, if another writer was in its way."""
-        for wait in pauses():
+        for wait in pauses(self.url.wait):
             try:
                 with self._writing() as tx:
                     return work(tx)
             except Raced:
                 time.sleep(wait)
-        raise Unreachable(f"the catalog {self.url} stayed locked", hint="another client holds it")
+        raise locked(self.url)
+
+    def probe(self, source: str) -> None:
+        """TimedOut if a commit for this source would wait for a lock now. Nothing is changed."""
+
+        def tried(tx: Transaction) -> None:
+            newest = reading.newest_snapshot(tx)
+            tx.insert("ducklake_snapshot", "snapshot_id", [(newest.id + 1,)])
+            if tx.existing(["headwater_position"]):
+                tx.execute("UPDATE headwater_position SET source = source WHERE source = %s", source)
+            raise _Undone
+
+        with suppress(_Undone):
+            self.changed_by(tried)
 
     # -- DuckDB
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 from headwater.ducklake.attempts import ATTEMPT_TABLE
-from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog, pauses
+from headwater.ducklake.catalog import Catalog, Raced, Transaction, locked, open_catalog, pauses
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.positions import POSITION_TABLE
 from headwater.ducklake.template import write_catalog
 from headwater.ducklake.url import LakeUrl, SqliteUrl, parse_lake_url
-from headwater.errors import ConfigError, OperatorMustAct, Unreachable
+from headwater.errors import ConfigError, OperatorMustAct
 from headwater.files import S3, absolute, check_writable, make_folder
 
 __all__ = ["check_usable", "open_lake"]
@@ -27,9 +27,9 @@ _INDEXES = (  # the catalog has none but primary keys; thousands of files need t
 )
 
 
-def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
+def open_lake(url: str, data_path: str, *, s3: S3 | None = None, wait: int | None = None) -> Lake:
     """Open the lake at `url`, creating it when missing; refuse what Headwater cannot write to."""
-    where = parse_lake_url(url)
+    where = parse_lake_url(url, wait)
     path = absolute(data_path)
     catalog = open_catalog(where)
     try:
@@ -42,7 +42,10 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
                 _create(where, path, catalog)
             check_usable(where, path, catalog)
             if there:
-                _prepare(catalog)
+                _prepare(where, catalog)
+    except Raced as error:
+        catalog.close()
+        raise locked(where) from error
     except BaseException:
         catalog.close()
         raise
@@ -51,7 +54,7 @@ def open_lake(url: str, data_path: str, *, s3: S3 | None = None) -> Lake:
 
 def _create(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
     """Create the lake, ready for us; if several processes do so at the same time, they end up with one lake."""
-    _written(catalog, lambda tx: _create_in(tx, url, data_path))
+    _written(url, catalog, lambda tx: _create_in(tx, url, data_path))
 
 
 def _create_in(tx: Transaction, url: LakeUrl, data_path: str) -> None:
@@ -65,9 +68,9 @@ def _create_in(tx: Transaction, url: LakeUrl, data_path: str) -> None:
 def _new_sqlite_file(url: SqliteUrl) -> None:
     try:
         make_folder(os.path.dirname(url.path))
-        connection = sqlite3.connect(url.path, timeout=10)
+        connection = sqlite3.connect(url.path, timeout=url.wait or 10)
         try:
-            _write_ahead(connection)
+            _write_ahead(connection, url.wait)
         finally:
             connection.close()
     except (OSError, sqlite3.Error) as error:
@@ -76,12 +79,12 @@ def _new_sqlite_file(url: SqliteUrl) -> None:
         ) from error
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _write_ahead(connection: sqlite3.Connection, within: int | None) -> None:
     """In this mode, which is stored in the file, a reader's long query does not block our commits.
 
     While others open the file, SQLite refuses to change it, and does not wait as it does for a transaction.
     """
-    for wait in pauses():
+    for wait in pauses(within):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
@@ -111,11 +114,11 @@ def check_usable(url: LakeUrl, data_path: str, catalog: Catalog) -> None:
         )
 
 
-def _prepare(catalog: Catalog) -> None:
+def _prepare(url: LakeUrl, catalog: Catalog) -> None:
     with catalog.transaction() as tx:
         prepared = len(tx.existing(["headwater_position", "headwater_attempt"])) == 2
     if not prepared:
-        _written(catalog, _own_tables)
+        _written(url, catalog, _own_tables)
 
 
 def _own_tables(tx: Transaction) -> None:
@@ -130,12 +133,12 @@ def _settle(tx: Transaction) -> None:
         tx.send(index)
 
 
-def _written(catalog: Catalog, work: Callable[[Transaction], None]) -> None:
-    for wait in pauses():
+def _written(url: LakeUrl, catalog: Catalog, work: Callable[[Transaction], None]) -> None:
+    for wait in pauses(url.wait):
         try:
             with catalog.transaction(write=True) as tx:
                 work(tx)
             return
         except Raced:
             time.sleep(wait)
-    raise Unreachable("the catalog stayed locked", hint="another client holds it")
+    raise locked(url)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headwater.ducklake.catalog import PostgresCatalog, PostgresTransaction, Raced
+from headwater.ducklake.catalog import Locked, PostgresCatalog, PostgresTransaction, Raced, locked
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.model import PlannedCommit
@@ -79,6 +79,11 @@ def _written(part: _Part, shared: PostgresTransaction) -> Outcome | None:
     try:
         with part.catalog.part_of(shared) as tx, _translated(part.lake):
             return write_commit(tx, part.lake.filesystem, part.lake.data_path, part.commit)
+    except Locked:
+        if part.lake.url.wait is None:
+            return None
+        shared.wait_less()  # the others have been kept waiting: of two that are locked, only the first costs time
+        return locked(part.lake.url)
     except Raced:
         return None
     except HeadwaterError as error:

@@ -1,4 +1,8 @@
-"""Where a lake's catalog lives: a SQLite file, or a schema of a PostgreSQL database."""
+"""Where a lake's catalog lives: a SQLite file, or a schema of a PostgreSQL database.
+
+A catalog may be given a time: whoever waits for a lock there, or for a first answer, gives up after `wait` seconds and
+does not try again. Without one, we try again and again.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ __all__ = ["LakeUrl", "PostgresUrl", "SqliteUrl", "parse_lake_url"]
 @dataclass(frozen=True, slots=True)
 class SqliteUrl:
     path: str
+    wait: int | None = None
 
     def __str__(self) -> str:
         return f"sqlite:///{self.path}"
@@ -27,6 +32,7 @@ class PostgresUrl:
 
     conninfo: str
     schema: str
+    wait: int | None = None
 
     @property
     def password(self) -> str | None:
@@ -47,23 +53,23 @@ class PostgresUrl:
 LakeUrl = SqliteUrl | PostgresUrl
 
 
-def parse_lake_url(url: str) -> LakeUrl:
+def parse_lake_url(url: str, wait: int | None = None) -> LakeUrl:
     """Read `sqlite:////absolute/file` or a libpq URL, whose `schema` parameter is ours and not libpq's."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         path = unquote(rest[1:]) if rest.startswith("/") else ""
         if not path.startswith("/"):
             raise ConfigError(f"not an absolute path in {url!r}", hint="write sqlite:////folder/file.sqlite")
-        return SqliteUrl(path)
+        return SqliteUrl(path, wait)
     if scheme in ("postgresql", "postgres"):
-        return _parse_postgres(url)
+        return _parse_postgres(url, wait)
     raise ConfigError(
         "a DuckLake catalog is neither in SQLite nor in PostgreSQL",
         hint="use a sqlite:/// or a postgresql:// URL for ducklake:",
     )
 
 
-def _parse_postgres(url: str) -> PostgresUrl:
+def _parse_postgres(url: str, wait: int | None) -> PostgresUrl:
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = next((value for name, value in query if name == "schema"), "") or "public"
@@ -73,4 +79,4 @@ def _parse_postgres(url: str) -> PostgresUrl:
     except Error:
         # libpq's message quotes the URL, and with it the password.
         raise ConfigError("not a PostgreSQL URL for ducklake:", hint="see the libpq manual, connection URIs") from None
-    return PostgresUrl(conninfo, schema)
+    return PostgresUrl(conninfo, schema, wait)

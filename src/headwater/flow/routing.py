@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -19,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headwater import failpoints
-from headwater.errors import HeadwaterError
+from headwater.flow.probing import Probes
 from headwater.flow.routesource import Changed, Columns, RouteRules, RouteSource, SourceAt
 from headwater.lake.counts import Counts
 from headwater.route.collecting import collect_lakes
@@ -38,7 +37,6 @@ __all__ = ["Destinations", "OpenRoute", "Turn", "collect", "follow", "routing_ty
 logger = logging.getLogger(__name__)
 
 RETRY_FIRST, RETRY_LONGEST = timedelta(seconds=1), timedelta(minutes=15)
-CIRCUIT_FAILURES = 3  # in a row, after which a destination's circuit is open
 
 SeedMode = Literal["scan", "latest", "earliest"]
 
@@ -53,6 +51,10 @@ class OpenRoute:
     seed: SeedMode
     state: State
     spark: SparkSession
+    probes: Probes = field(default_factory=Probes)
+    collected: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # by destination, killed polls of which nothing is left
 
     @property
     def name(self) -> str:
@@ -89,12 +91,13 @@ def follow(r: OpenRoute, destinations: Destinations) -> Turn:
     newest = r.source.newest()
     r.state.ensure_route(r.id, r.source.id(), newest.table)
     r.state.regroup(r.id)
-    waiting = [row for row in _rows(r, destinations) if row.reseed]
+    ids = _taking_part(r, destinations)
+    waiting = [row for row in _due(r, ids) if row.reseed]
     new, again = ([row for row in waiting if (row.landed is None) is fresh] for fresh in (True, False))
     seeded, not_seeded = _seed(r, newest, destinations, new, empty=r.seed == "latest")
     # What these have missed is not known: they get all rows, whatever `seed` says.
     seeded_again, not_again = _seed(r, newest, destinations, again, empty=False)
-    ready = [row for row in _rows(r, destinations) if not row.reseed]
+    ready = [row for row in _due(r, ids) if not row.reseed]
     together = _Read(r, destinations, [row for row in ready if row.behind is None], newest).take()
     apart = _Read(r, destinations, [row for row in ready if row.behind is not None], None).take()
     return Turn(
@@ -106,29 +109,30 @@ def follow(r: OpenRoute, destinations: Destinations) -> Turn:
     )
 
 
-def _rows(r: OpenRoute, destinations: Destinations) -> list[DestinationRow]:
-    """The destinations that take part now: neither paused, nor waiting after a failure, nor with an open circuit."""
+def _taking_part(r: OpenRoute, destinations: Destinations) -> frozenset[str]:
+    """The destinations of this turn. Of those whose last attempt failed, only those whose lakes answer now.
+
+    Nothing is read for the others, and they are not waited for: a hanging one has cost the turn its time once.
+    """
+    due = _due(r, destinations.mine)
+    failed = {row.id: row for row in due if row.failures}
+    numbers = destinations.numbers(failed.keys())
+    answers = r.probes.answers({id_: destinations.lakes[number] for id_, number in numbers.items()}, r.source.stream)
+    for id_, error in answers.items():
+        if error is not None:
+            _fail(r, failed[id_], error, None)
+    well = {id_ for id_, error in answers.items() if error is None}
+    return frozenset(row.id for row in due if row.id not in failed or row.id in well)
+
+
+def _due(r: OpenRoute, ids: Collection[str]) -> list[DestinationRow]:
+    """Those of these destinations that are neither paused nor waiting after a failure."""
     now = datetime.now(UTC)
-    due = [
+    return [
         row
         for row in r.state.destinations(r.name)
-        if row.id in destinations.mine and row.state != "PAUSED" and (row.retry_at is None or row.retry_at <= now)
+        if row.id in ids and row.state != "PAUSED" and (row.retry_at is None or row.retry_at <= now)
     ]
-    return [row for row in due if row.failures < CIRCUIT_FAILURES or _answers(r, destinations, row)]
-
-
-def _answers(r: OpenRoute, destinations: Destinations, row: DestinationRow) -> bool:
-    """Probe a destination whose circuit is open: nothing is read for it before its lake answers."""
-    lake = destinations.lakes[destinations.ids.index(row.id)]
-    if row.landed is None:
-        return True  # seeding will tell
-    try:
-        with closing(lake.address.reopen(lake.source, r.source.stream)) as sink:
-            sink.standings()
-    except HeadwaterError as error:
-        _fail(r, row, str(error), None)
-        return False
-    return True
 
 
 def _seed(
@@ -262,6 +266,8 @@ class _Read:
             for id_, each in outcomes.items()
             if id_ not in failed and each.position is not None
         ]
+        if self.upto is not None:  # those that a killed poll has brought further than this one read
+            state.note_behind(r.name, {each.id: each.landed for each in arrivals if each.landed > end})
         ids, mine = self.destinations.ids, self.destinations.mine
         waiting = {ids[number]: rows for number, rows in done.sighted.waiting.items() if ids[number] in mine}
         moves = self.upto is not None
@@ -323,17 +329,28 @@ def sight(r: OpenRoute, destinations: Destinations) -> Mapping[str, int]:
 
 
 def collect(r: OpenRoute, destinations: Destinations) -> int:
-    """Delete what killed polls have left in the lakes of destinations; how many files. None may be under way."""
-    dead = r.state.attempts(r.id)
-    lakes = [lake for id_, lake in zip(destinations.ids, destinations.lakes, strict=True) if id_ in destinations.mine]
+    """Delete what killed polls have left in the lakes of destinations; how many files. None may be under way.
+
+    A lake is asked until it has been, but not while its destination is paused or has failed.
+    """
+    dead = set(r.state.attempts(r.id))
     if not dead:
         return 0
+    left = {id_ for id_ in destinations.mine if not dead <= r.collected.get(id_, set())}
+    asked = {row.id: row for row in _due(r, left) if not row.failures}
+    numbers = destinations.numbers(asked.keys())
+    rows, lakes = [asked[id_] for id_ in numbers], [destinations.lakes[number] for number in numbers.values()]
     found = collect_lakes(r.spark, lakes, r.source.stream, dead)
     if found.files:
         logger.info("route %s: deleted %s that killed polls had left", r.name, counted(found.files, "file"))
     if found.failed:
-        logger.warning("route %s: files of killed polls stay for now: %s", r.name, found.failed)
-    else:
+        logger.warning("route %s: files of killed polls stay for now: %s", r.name, next(iter(found.failed.values())))
+    route = r.state.route(r.id)
+    for number in found.timed_out:
+        _fail(r, rows[number], found.failed[number], None if route is None else route.position)
+    done = {row.id for number, row in enumerate(rows) if number not in found.failed}
+    r.collected.update(dict.fromkeys(done, dead))
+    if left <= done:
         r.state.forget_attempts(dead)
     return found.files
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -35,7 +36,7 @@ from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequirement, TableUpdate
 from requests import RequestException
-from sqlalchemy import inspect
+from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from headwater.change import TableName
@@ -80,13 +81,18 @@ def sqlite_file(properties: Mapping[str, str]) -> Path | None:
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
-def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, create: bool) -> IcebergCatalog:
-    """Open it; with `create`, a SQL catalog gets its tables when they are missing."""
+def open_catalog(
+    properties: Mapping[str, str], secrets: frozenset[str], *, create: bool, wait: int | None = None
+) -> IcebergCatalog:
+    """Open it; with `create`, a SQL catalog gets its tables when they are missing.
+
+    If that is in PostgreSQL, it is waited for so many seconds: for a connection, and for a lock that others hold.
+    """
     given = dict(properties)
     name = given.pop("name", "default")  # under which PyIceberg opens a catalog unless asked otherwise
     uri = given.get("uri", "")
     if uri.startswith(("postgresql://", "postgres://")):
-        given["uri"] = "postgresql+psycopg://" + uri.partition("://")[2]
+        given["uri"] = _with_connect_timeout("postgresql+psycopg://" + uri.partition("://")[2], wait)
     if create and (file := sqlite_file(properties)):
         file.parent.mkdir(parents=True, exist_ok=True)
     if given.get("type") == "sql" or "sql" in uri.partition(":")[0]:
@@ -95,13 +101,35 @@ def open_catalog(properties: Mapping[str, str], secrets: frozenset[str], *, crea
     where = shown(properties)
     with _translated(where, secrets):
         try:
-            return IcebergCatalog(load_catalog(name, **given), where, secrets)
+            return IcebergCatalog(_hurried(load_catalog(name, **given), wait), where, secrets)
         except NotInstalledError as error:
             said, _, install = str(error).partition(": ")
             raise ConfigError(f"cannot open {where}: {said}", hint=f"install it beside Headwater: {install}") from error
         except (ValueError, ArgumentError, ImportError) as error:
             hint = "see PyIceberg's catalog properties: `type` is sql, rest, glue, hive, dynamodb or bigquery"
             raise ConfigError(f"cannot open {where}: {redact(str(error), secrets)}", hint=hint) from None
+
+
+def _with_connect_timeout(uri: str, wait: int | None) -> str:
+    if wait is None or "connect_timeout=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}connect_timeout={wait}"
+
+
+def _hurried(catalog: Catalog, wait: int | None) -> Catalog:
+    """The catalog, giving up at a lock of PostgreSQL after so many seconds. SQL says so: poolers refuse options.
+
+    Not while it is opened: PyIceberg would take a table that it cannot read for one that is missing.
+    """
+    if wait is not None and isinstance(catalog, SqlCatalog) and catalog.engine.dialect.name == "postgresql":
+
+        @event.listens_for(catalog.engine, "connect")
+        def _(connection: Any, _: object) -> None:
+            connection.execute(f"SET lock_timeout TO '{wait:d}s'")
+            connection.commit()
+
+        catalog.engine.dispose()  # it has connected already
+    return catalog
 
 
 class IcebergCatalog:

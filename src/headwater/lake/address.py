@@ -16,6 +16,10 @@ __all__ = ["LakeAddress"]
 class LakeAddress(Protocol):
     """`str()` of it is fit for messages: without a password."""
 
+    def within(self, seconds: int) -> LakeAddress:
+        """The same lake; a catalog that is locked, or does not answer, is given up after so long: TimedOut."""
+        ...
+
     def partitions(self) -> PartitionSupport:
         """What tables can be partitioned by there."""
         ...

@@ -331,6 +331,10 @@ class Sink(Protocol[NewMirror, P]):
         """
         ...
 
+    def probe(self) -> None:
+        """Fail as a commit would that has to wait for the lake now. Nothing is changed."""
+        ...
+
     def maintenance(self) -> Maintenance | None:
         """None for a lake that needs none."""
         ...

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.change import Position
-from headwater.errors import CannotFollow, CommitUnknown, HeadwaterError
+from headwater.errors import CannotFollow, CommitUnknown, HeadwaterError, TimedOut
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Landed, Sink
 from headwater.lake.stream import Stream
@@ -146,68 +147,101 @@ class _DeliverBucket:
 
     def outcomes(self, mine: Sequence[Share], events: pa.Table) -> list[Outcome]:
         """Deliver shares of these events. Those that share a database are committed together."""
-        found: list[Outcome] = []
+        delivery = _Delivery(self.poll, events)
         with ThreadPoolExecutor(COMMITS_AT_ONCE) as pool:
-            prepared = list(pool.map(self._prepared, mine))
-            done = self._together([each for each in prepared if each is not None])
+            prepared = list(pool.map(delivery.prepared, mine))
+            done = {each.destination: each for each in prepared if isinstance(each, Outcome)}
+            done |= delivery.together([each for each in prepared if isinstance(each, _Written)])
             rest = [share for share in mine if share.destination not in done]
-            found += pool.map(lambda share: self._outcome(share, events), rest)
-        return [*found, *done.values()]
+            return [*pool.map(delivery.outcome, rest), *done.values()]
 
-    def _prepared(self, share: Share) -> tuple[int, Sink[Any, Any], Prepared] | None:
+
+class _Written(NamedTuple):
+    """A share that is written and not committed."""
+
+    number: int
+    sink: Sink[Any, Any]
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """Shares of these events → lakes. Who has kept us waiting is not asked again, and others are waited for less."""
+
+    poll: Poll
+    events: pa.Table
+    hung: threading.Event = field(default_factory=threading.Event)  # one of them has
+
+    def _sink(self, number: int) -> Sink[Any, Any]:
+        lake = self.poll.lakes[number]
+        return sink_of(lake.hurried() if self.hung.is_set() else lake, self.poll.stream)
+
+    def _timed_out(self, number: int, error: TimedOut) -> Outcome:
+        self.hung.set()
+        return Outcome(number, error=str(error))
+
+    def prepared(self, share: Share) -> _Written | Outcome | None:
         """A share that is written, to be committed together with others; None: it is delivered by itself."""
         number = share.destination
-        sink = sink_of(self.poll.lakes[number], self.poll.stream)
-        if sink.shared is None:
-            return None
         try:
+            sink = self._sink(number)
+            if sink.shared is None:
+                return None
             prepared = prepare_share(sink, self.poll.table, share, self.poll.stretch(number))
+        except TimedOut as error:
+            return self._timed_out(number, error)
         except (HeadwaterError, Elsewhere):
             return None  # by itself it will say what is wrong, or begin elsewhere
-        return (number, sink, prepared) if isinstance(prepared, Prepared) else None
+        return _Written(number, sink, prepared) if isinstance(prepared, Prepared) else None
 
-    def _together(self, prepared: Sequence[tuple[int, Sink[Any, Any], Prepared]]) -> dict[int, Outcome]:
-        """What became of those that landed; the others are delivered by themselves."""
+    def together(self, prepared: Sequence[_Written]) -> dict[int, Outcome]:
+        """What became of those that landed or kept us waiting; the others are delivered by themselves."""
         done: dict[int, Outcome] = {}
-        by_shared: defaultdict[str | None, list[tuple[int, Sink[Any, Any], Prepared]]] = defaultdict(list)
+        by_shared: defaultdict[str | None, list[_Written]] = defaultdict(list)
         for part in prepared:
-            by_shared[part[1].shared].append(part)
+            by_shared[part.sink.shared].append(part)
         for parts in by_shared.values():
-            landed = parts[0][1].land_together([(each.delivery, each.reports, each.upto) for _, _, each in parts])
+            landed = parts[0].sink.land_together([(each.delivery, each.reports, each.upto) for _, _, each in parts])
             for (number, _, each), outcome in zip(parts, landed, strict=True):
                 if isinstance(outcome, Landed):
                     shared = each.landed(outcome)
                     done[number] = Outcome(number, shared.position, shared.counts)
-                elif not isinstance(outcome, CommitUnknown):
+                    continue
+                if isinstance(outcome, TimedOut):
+                    done[number] = self._timed_out(number, outcome)
+                if not isinstance(outcome, CommitUnknown):
                     each.delivery.discard(each.reports)
         return done
 
-    def _outcome(self, share: Share, events: pa.Table) -> Outcome:
+    def outcome(self, share: Share) -> Outcome:
+        """What became of a share that is delivered by itself."""
         number = share.destination
         try:
-            done = self._landed(share, events)
+            done = self._landed(share)
             return Outcome(number, done.position, done.counts)
+        except TimedOut as error:
+            return self._timed_out(number, error)
         except HeadwaterError as error:
             return Outcome(number, error=str(error), needs_seed=isinstance(error, CannotFollow))
         except Exception as error:  # a destination's trouble stays its own
             logger.exception("delivery to %s failed", self.poll.lakes[number].source)
             return Outcome(number, error=f"{type(error).__name__}: {error}")
 
-    def _landed(self, share: Share, events: pa.Table) -> Shared:
+    def _landed(self, share: Share) -> Shared:
         number, table = share.destination, self.poll.table
-        sink = sink_of(self.poll.lakes[number], self.poll.stream)
+        sink = self._sink(number)
         stretch = self.poll.stretch(number)
         with sink.kept_open():
             try:
                 return deliver_share(sink, table, share, stretch)
             except Elsewhere as moved:
-                if not stretch.after < moved.position < stretch.upto:
+                if not stretch.after <= moved.position < stretch.upto:
                     return Shared(moved.position)
                 # Another poll has delivered to it, and was killed before it could note that.
-                mine = events.filter(pc.equal(events[DESTINATION], number))
+                mine = self.events.filter(pc.equal(self.events[DESTINATION], number))
                 rest = list(shares(mine, table.key_kinds, {number: moved.position.value}))
                 stretch = replace(stretch, after=moved.position, stands=moved.position)
-                return deliver_share(sink, table, rest[0], stretch) if rest else Shared(stretch.upto)
+                return deliver_share(sink, table, rest[0], stretch) if rest else Shared(moved.position)
 
 
 def _done(found: Sequence[Outcome | Sighted]) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from headwater import failpoints
 from headwater.change import Position
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown, HeadwaterError, TableError, TimedOut
 from headwater.lake.sink import Copy, MirrorSpec, Sink
 from headwater.lake.stream import Stream
 from headwater.lake.target import Target, rows_of
@@ -111,7 +111,7 @@ def _begun(seed: Seed, number: int) -> _Begun | str:
     """The destination's lake, opened and created when missing, with the new table prepared; or why that cannot be."""
     lake = seed.lakes[number]
     try:
-        sink = lake.address.open(lake.source, seed.stream)
+        sink = lake.open(seed.stream)
         with sink.at_once():
             here = sink.standings()
             sink.names(here).take(lake.table)
@@ -201,12 +201,20 @@ def _landed(seed: Seed, begun: _Begun, written: _Written) -> Seeded:
             begun.copy.commit([oid], reports, seed.at)
         return Seeded(written.rows)
     except CommitUnknown as error:
-        standing = begun.sink.standings().get(oid)
-        return Seeded(written.rows) if standing and standing.position == seed.at else Seeded(error=str(error))
-    except (CommitConflict, AlreadyDelivered, TableError) as error:
+        return Seeded(written.rows) if _stands(begun.sink, oid, seed.at) else Seeded(error=str(error))
+    except (CommitConflict, AlreadyDelivered, TableError, TimedOut) as error:
         begun.copy.discard(reports)
         return Seeded(error=str(error))
     except HeadwaterError as error:
         return Seeded(error=str(error))
     finally:
         begun.sink.close()
+
+
+def _stands(sink: Sink[Any, Any], oid: int, at: Position) -> bool:
+    """Whether the destination is known to be where the seed brings it."""
+    try:
+        standing = sink.standings().get(oid)
+    except HeadwaterError:  # then it is seeded once more
+        return False
+    return standing is not None and standing.position == at

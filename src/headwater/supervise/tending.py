@@ -97,7 +97,7 @@ class RouteMaintenance(MaintenanceThread):
         inline = self._config.routes[row.route].inline
         # Before there are so many that shares go into small files.
         flush = FlushLimits(max(1, inline.rows // 2), AGE) if inline else None
-        with closing(lake.address.reopen(lake.source, due.stream)) as sink:
+        with closing(lake.reopen(due.stream)) as sink:
             maintenance = sink.maintenance()
             if maintenance is None:
                 return

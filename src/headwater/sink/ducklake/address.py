@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.ducklake.finding import check_could_open, find_lake, known_lake
@@ -25,9 +25,13 @@ class DuckLakeAddress:
     catalog: str
     data_path: str
     s3: S3 | None = None
+    wait: int | None = None  # as in a `LakeUrl`
 
     def __str__(self) -> str:
         return str(parse_lake_url(self.catalog))
+
+    def within(self, seconds: int) -> DuckLakeAddress:
+        return replace(self, wait=seconds)
 
     def partitions(self) -> PartitionSupport:
         return SUPPORT
@@ -36,7 +40,7 @@ class DuckLakeAddress:
         check_could_open(self.catalog, self.data_path, s3=self.s3)
 
     def find(self, source: str, stream: Stream[P]) -> DuckLakeSink[P] | None:
-        lake = find_lake(self.catalog, self.data_path, s3=self.s3)
+        lake = find_lake(self.catalog, self.data_path, s3=self.s3, wait=self.wait)
         return None if lake is None else DuckLakeSink(lake, source, stream, prepared=lake.prepared())
 
     def folders(self) -> dict[str, str]:
@@ -48,7 +52,9 @@ class DuckLakeAddress:
         return QueriedDuckLake(parse_lake_url(self.catalog), self.s3)
 
     def reopen(self, source: str, stream: Stream[P]) -> DuckLakeSink[P]:
-        return DuckLakeSink(known_lake(self.catalog, self.data_path, s3=self.s3), source, stream)
+        lake = known_lake(self.catalog, self.data_path, s3=self.s3, wait=self.wait)
+        return DuckLakeSink(lake, source, stream)
 
     def open(self, source: str, stream: Stream[P]) -> DuckLakeSink[P]:
-        return DuckLakeSink(open_lake(self.catalog, self.data_path, s3=self.s3), source, stream)
+        lake = open_lake(self.catalog, self.data_path, s3=self.s3, wait=self.wait)
+        return DuckLakeSink(lake, source, stream)

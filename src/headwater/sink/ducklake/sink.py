@@ -132,6 +132,10 @@ class DuckLakeSink(Generic[P]):
     def collect(self, attempts: Collection[str] = ()) -> int:
         return self._lake.collect(self.source, attempts)
 
+    def probe(self) -> None:
+        self.standings()
+        self._lake.probe(self.source)
+
     def maintenance(self) -> DuckLakeMaintenance:
         return DuckLakeMaintenance(self._lake, self.source, self._stream.position)
 

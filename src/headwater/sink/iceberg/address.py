@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.files import check_could_write
 from headwater.iceberg.catalog import IcebergCatalog, open_catalog, shown, sqlite_file
@@ -24,9 +24,13 @@ class IcebergAddress:
 
     properties: Mapping[str, str] = field(repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    wait: int | None = None  # seconds, for a catalog in PostgreSQL; one in a SQLite file is waited for 5 seconds anyway
 
     def __str__(self) -> str:
         return shown(self.properties)
+
+    def within(self, seconds: int) -> IcebergAddress:
+        return replace(self, wait=seconds)
 
     def partitions(self) -> PartitionSupport:
         return SUPPORT
@@ -50,20 +54,23 @@ class IcebergAddress:
     def find(self, source: str, stream: Stream[P]) -> IcebergSink[P] | None:
         if (file := sqlite_file(self.properties)) is not None and not file.exists():
             return None
-        with _closed_on_error(open_catalog(self.properties, self.secrets, create=False)) as catalog:
+        with _closed_on_error(self._opened(create=False)) as catalog:
             if catalog.is_new():
                 catalog.close()
                 return None
         return IcebergSink(catalog, source, stream)
 
     def reopen(self, source: str, stream: Stream[P]) -> IcebergSink[P]:
-        return IcebergSink(open_catalog(self.properties, self.secrets, create=False), source, stream)
+        return IcebergSink(self._opened(create=False), source, stream)
 
     def open(self, source: str, stream: Stream[P]) -> IcebergSink[P]:
-        with _closed_on_error(open_catalog(self.properties, self.secrets, create=True)) as catalog:
+        with _closed_on_error(self._opened(create=True)) as catalog:
             sink = IcebergSink(catalog, source, stream)
             sink.prepare()
         return sink
+
+    def _opened(self, *, create: bool) -> IcebergCatalog:
+        return open_catalog(self.properties, self.secrets, create=create, wait=self.wait)
 
 
 @contextmanager

@@ -145,6 +145,9 @@ class IcebergSink(Generic[P]):
         heal(self._lake)
         return count
 
+    def probe(self) -> None:
+        self.standings()
+
     def maintenance(self) -> IcebergMaintenance:
         self._lake.renew()
         return IcebergMaintenance(self._lake)

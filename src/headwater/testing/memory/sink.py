@@ -127,6 +127,9 @@ class MemorySink(Generic[P]):
     def collect(self, attempts: Collection[str] = ()) -> int:  # noqa: ARG002
         return 0  # what was not committed was never anywhere
 
+    def probe(self) -> None:
+        self.standings()
+
     def maintenance(self) -> None:
         return None
 
