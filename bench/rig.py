@@ -87,6 +87,7 @@ class Pipeline:
         tables: Sequence[str],
         lake: str = DUCKLAKE,
         flush: str = "{}",
+        maintenance: str = "on",
     ) -> None:
         self._rig = rig
         self.group = group
@@ -97,7 +98,7 @@ class Pipeline:
         named = ", ".join(f"public.{table}" for table in tables)
         self.file.write_text(
             f"source: {database.url}\nlog: ./log\n"
-            f"lakes: {{main: {lake}}}\n"
+            f"lakes: {{main: {lake}}}\nmaintenance: {maintenance}\n"
             f"groups: {{{group}: {{lake: main, flush: {flush}, tables: [{named}]}}}}\n"
             f'spark: {{master: "{MASTER}"}}\n'
         )

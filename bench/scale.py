@@ -21,6 +21,7 @@ class Scale:
     upserted: int  # rows of the table that PyIceberg's upsert updates too, by rewriting it: its time grows with them
     commits: int  # to one table, one after the other
     freshness: float  # seconds that a steady writer goes on
+    maintained: float  # the same, beside maintenance
     destinations: int  # of the larger of two routes; the other has a tenth of them
     seed: int = 100_000
 
@@ -36,6 +37,7 @@ FULL = Scale(
     upserted=10_000_000,
     commits=500,
     freshness=600.0,
+    maintained=120.0,
     destinations=1_000,
 )
 QUICK = Scale(
@@ -49,6 +51,7 @@ QUICK = Scale(
     upserted=500,
     commits=10,
     freshness=6.0,
+    maintained=6.0,
     destinations=40,
     seed=2_000,
 )

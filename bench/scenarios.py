@@ -12,6 +12,8 @@ from bench import rivals, steps
 from bench.big import BIG, ON_REQUEST
 from bench.freshness import FRESHNESS
 from bench.iceberg import ICEBERG
+from bench.maintenance import MAINTENANCE
+from bench.memory import memory_of
 from bench.report import Row
 from bench.rig import Pipeline, Rig
 from bench.routes import ROUTES
@@ -178,22 +180,11 @@ def _peak_memory(rig: Rig, database: Database, rows: int) -> dict[str, float]:
         end = database.end(table)
         while pipeline.delivered() < end:
             for name, process in processes.items():
-                peaks[name] = max(peaks[name], _memory(process))
+                peaks[name] = max(peaks[name], memory_of(process))
             time.sleep(0.05)
     database.same_as(pipeline.address, [table])
     steps.close([pipeline])
     return peaks
-
-
-def _memory(process: psutil.Process) -> float:
-    """MiB of a process and its descendants; pages that they share are counted once."""
-    total = 0
-    for each in [process, *process.children(recursive=True)]:
-        try:
-            total += each.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 2**20
 
 
 _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
@@ -203,6 +194,7 @@ _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("more-tables",): _more_tables,
     **BIG,
     ("memory",): _big_transaction,
+    **MAINTENANCE,
     **FRESHNESS,
     **ICEBERG,
     **ROUTES,
