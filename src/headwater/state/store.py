@@ -31,11 +31,12 @@ class State(Groups, Tables, Fences, Pins, Maintenances, Routes):
                 " delivered_at = now(), updated_at = now() WHERE name = %s",
                 (position, snapshot_id, group),
             )
-            connection.cursor().executemany(
-                "UPDATE headwater.tables SET position = %s, updated_at = now()"
-                " WHERE group_name = %s AND source_oid = %s",
-                [(to, group, oid) for oid, to in positions.items()],
-            )
+            for to in set(positions.values()):  # as a rule they are all in one place
+                connection.execute(
+                    "UPDATE headwater.tables SET position = %s, updated_at = now()"
+                    " WHERE group_name = %s AND source_oid = ANY(%s)",
+                    (to, group, [oid for oid, each in positions.items() if each == to]),
+                )
             write_counts(connection, group, counts)
 
         self._connection.run(work)

@@ -154,10 +154,17 @@ def apply(connection: Connection, group: str, oid: int, event: Event) -> None:
 
 def write_counts(connection: Connection, group: str, counts: Mapping[int, Counts]) -> None:
     """Keep what the lake counted for each table, in the caller's transaction."""
-    connection.cursor().executemany(
-        "UPDATE headwater.tables SET copied_rows = %s, copy_total = %s, inserted = %s, updated = %s, deleted = %s,"
-        " quarantined = %s, updated_at = now() WHERE group_name = %s AND source_oid = %s",
-        [(each.copied, *astuple(each), group, oid) for oid, each in counts.items()],
+    if not counts:
+        return
+    rows = [(oid, each.copied, *astuple(each)) for oid, each in counts.items()]
+    arrays = [list(column) for column in zip(*rows, strict=True)]
+    connection.execute(
+        "UPDATE headwater.tables t SET copied_rows = n.copied_rows, copy_total = n.copy_total, inserted = n.inserted,"
+        " updated = n.updated, deleted = n.deleted, quarantined = n.quarantined, updated_at = now()"
+        " FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+        " AS n(oid, copied_rows, copy_total, inserted, updated, deleted, quarantined)"
+        " WHERE t.group_name = %s AND t.source_oid = n.oid",
+        (*arrays, group),
     )
 
 
