@@ -10,7 +10,7 @@ from headwater.ducklake.catalog import Catalog, Raced, Transaction, open_catalog
 from headwater.ducklake.url import LakeUrl
 from headwater.errors import Unreachable
 
-__all__ = ["Asking", "asking", "kept_open"]
+__all__ = ["Asking", "asked_at_once", "asking", "kept_open"]
 
 
 class _Held(threading.local):
@@ -64,6 +64,11 @@ class Asking:
             finally:
                 self._held.transactions.clear()
                 _held.transactions = before
+
+
+def asked_at_once(url: LakeUrl) -> bool:
+    """Whether this thread asks the catalog at `url` everything in one transaction."""
+    return url in _held.transactions
 
 
 @contextmanager
