@@ -169,3 +169,15 @@ def eventually(true: Callable[[], bool]) -> bool:
     while not true() and time.monotonic() < until:
         time.sleep(0.02)
     return true()
+
+
+def test_questions_that_are_asked_at_once_are_answered_each_by_itself(catalog: Callable[[str], Catalog]) -> None:
+    with catalog("asked").transaction(write=True) as tx:
+        tx.send("UPDATE name SET name = %s", "of before")  # its outcome is none of the answers
+        found = tx.answers(
+            ("SELECT name FROM name", ()),
+            ("SELECT 1 WHERE false", ()),
+            ("SELECT number FROM generate_series(1, %s) AS number WHERE number {among}", (3, tx.ids([1, 3]))),
+        )
+        assert found == [[("of before",)], [], [(1,), (3,)]]
+        assert tx.rows("SELECT %s::int", 7) == [(7,)]

@@ -107,10 +107,20 @@ def test_idle_tables_cost_a_delivery_no_statement(lakes: list[Lake]) -> None:
     assert few.bench.standing(1001).position == more.bench.standing(1011).position == Lsn(300)
 
 
+def test_a_delivery_to_one_table_asks_few_questions_and_its_commit_only_for_the_newest_snapshot(
+    lakes: list[Lake],
+) -> None:
+    asked = many(lakes[0], 2).deliver(300, [1000])
+    questions = [each for each in asked if each.startswith(("rows", "answers", "existing"))]
+    written = next(number for number, each in enumerate(asked) if "INSERT INTO ducklake_snapshot(" in each)
+    assert len(questions) <= 12, questions
+    assert not [each for each in asked[written:] if each.startswith(("rows", "answers", "existing"))]
+
+
 def test_a_touched_table_costs_a_delivery_a_few_writes_and_no_question(lakes: list[Lake]) -> None:
     some = many(lakes[1], 8)
     one = some.deliver(300, [1000])
     five = some.deliver(400, [1000, 1001, 1002, 1003, 1004])
-    questions = [sum(each.startswith(("rows", "existing")) for each in asked) for asked in (one, five)]
+    questions = [sum(each.startswith(("rows", "answers", "existing")) for each in asked) for asked in (one, five)]
     assert questions[0] == questions[1]
     assert len(five) - len(one) <= 4 * 4

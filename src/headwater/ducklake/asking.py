@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from headwater.ducklake.catalog import Catalog, Raced, Transaction, locked, open_catalog
 from headwater.ducklake.url import LakeUrl
 
-__all__ = ["Asking", "asking", "kept_open"]
+__all__ = ["Asking", "asked_at_once", "asking", "kept_open"]
 
 
 class _Held(threading.local):
@@ -63,6 +63,11 @@ class Asking:
             finally:
                 self._held.transactions.clear()
                 _held.transactions = before
+
+
+def asked_at_once(url: LakeUrl) -> bool:
+    """Whether this thread asks the catalog at `url` everything in one transaction."""
+    return url in _held.transactions
 
 
 @contextmanager

@@ -69,6 +69,9 @@ class Transaction(Protocol):
     @property
     def dialect(self) -> Dialect: ...
     def rows(self, sql: str, *args: object) -> list[tuple[Any, ...]]: ...
+    def answers(self, *asked: tuple[str, Sequence[object]]) -> list[list[tuple[Any, ...]]]:
+        """The rows of several questions and their arguments, all of which are asked at once."""
+
     def execute(self, sql: str, *args: object) -> int:
         """Run a statement; return how many rows it touched."""
 
@@ -134,6 +137,9 @@ class _SqliteTransaction:
 
     def rows(self, sql: str, *args: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(_in_sqlite(sql), args).fetchall()
+
+    def answers(self, *asked: tuple[str, Sequence[object]]) -> list[list[tuple[Any, ...]]]:
+        return [self.rows(sql, *args) for sql, args in asked]
 
     def execute(self, sql: str, *args: object) -> int:
         return self._connection.execute(_in_sqlite(sql), args).rowcount
@@ -272,6 +278,12 @@ class PostgresTransaction:
 
     def rows(self, sql: str, *args: object) -> list[tuple[Any, ...]]:
         return self._answered(self._text(sql, args)).fetchall()
+
+    def answers(self, *asked: tuple[str, Sequence[object]]) -> list[list[tuple[Any, ...]]]:
+        cursor = self._answered(*(self._text(sql, args) for sql, args in asked))
+        found = [cursor.fetchall()]
+        found += (cursor.fetchall() for _ in asked[1:] if cursor.nextset())
+        return found
 
     def execute(self, sql: str, *args: object) -> int:
         return self._answered(self._text(sql, args)).rowcount

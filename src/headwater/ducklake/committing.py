@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyarrow import fs
@@ -24,6 +24,7 @@ from headwater.ducklake.model import (
     Snapshot,
     TableChange,
     TableRef,
+    TableStats,
 )
 from headwater.ducklake.positions import advance
 from headwater.ducklake.schema import WrittenSchema, write_schema
@@ -63,6 +64,11 @@ class _Writer:
         self._inline_writer = InlineWriter(self.tx, self.snapshot)
         self.next_file_id = self.newest.next_file_id
         self.schema = WrittenSchema(self.newest.schema_version, self.newest.next_catalog_id, {})
+        unchanged = self.newest.id == self.commit.base.id and not self._changes_schema()
+        self._seen = self.commit.seen if unchanged else {}
+
+    def _changes_schema(self) -> bool:
+        return bool(self.commit.new_tables or self.commit.alterations or self.commit.dropped)
 
     def write(self) -> Snapshot:
         # First of all: its primary key is the lock that serialises all writers of the lake, DuckDB's included.
@@ -74,7 +80,7 @@ class _Writer:
             *(begun.id, begun.schema_version, begun.next_catalog_id, begun.next_file_id),
         )
         check(self.tx, self.commit, self.newest)
-        if self.commit.new_tables or self.commit.alterations or self.commit.dropped:
+        if self._changes_schema():
             self.schema = write_schema(self.tx, self.data_path, self.commit, self.newest, self.log)
         advance(self.tx, self.commit, self.snapshot, self.schema.created)
         # Before rows come: a new version of a row has the id of the one that ends.
@@ -122,9 +128,9 @@ class _Writer:
         ]
         if not changes:
             return
-        ids = self.tx.ids(table_id for table_id, _ in changes)
-        before, partitioned = self._tables_before(ids)
-        after: dict[int, tuple[int, int, int]] = {}
+        table_ids = [table_id for table_id, _ in changes]
+        before, partitioned = self._tables_before(table_ids)
+        after: dict[int, TableStats] = {}
         files: list[tuple[object, ...]] = []
         columns: list[tuple[object, ...]] = []
         partitions: list[tuple[object, ...]] = []
@@ -161,7 +167,7 @@ class _Writer:
                 inlined.append(NewRows(table_id, change.inlined, next_row_id))
                 records += sum(len(each.row_ids) for each in change.inlined)
                 next_row_id += sum(each.row_ids.count(None) for each in change.inlined)
-            after[table_id] = records, next_row_id, size
+            after[table_id] = TableStats(records, next_row_id, size)
         self.tx.insert(
             "ducklake_data_file",
             "data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,"
@@ -178,14 +184,20 @@ class _Writer:
             columns,
         )
         self._write_table_stats(before, after)
-        if inlined and self._inline_writer.insert(inlined):
+        known = {id_: each.inlined for id_, each in self._seen.items() if each.inlined is not None}
+        if inlined and self._inline_writer.insert(inlined, known):
             self.schema = replace(self.schema, schema_version=self.newest.schema_version + 1)
         # DuckDB answers from a table's bounds without looking at files. We keep none: having none is always right,
         # while bounds that miss one of our values give wrong results.
-        self.tx.send("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", ids)
+        self.tx.send("DELETE FROM ducklake_table_column_stats WHERE table_id {among}", self.tx.ids(table_ids))
 
-    def _tables_before(self, ids: object) -> tuple[dict[int, tuple[int, int, int]], dict[int, Partitioning]]:
-        """Records, next row id and bytes of these tables, but for those that never had a file; and partitionings."""
+    def _tables_before(self, table_ids: Collection[int]) -> tuple[dict[int, TableStats], dict[int, Partitioning]]:
+        """The statistics of these tables, but for those that never had a row; and how they are partitioned."""
+        if all(each in self._seen for each in table_ids):
+            seen = {each: self._seen[each].table for each in table_ids}
+            stats = {id_: each.stats for id_, each in seen.items() if each.stats is not None}
+            return stats, {id_: each.partitioning for id_, each in seen.items() if each.partitioning is not None}
+        ids = self.tx.ids(table_ids)
         found = self.tx.rows(
             "SELECT t.table_id, p.partition_id, s.record_count, s.next_row_id, s.file_size_bytes FROM ducklake_table t"
             " LEFT JOIN ducklake_table_stats s ON s.table_id = t.table_id"
@@ -193,13 +205,11 @@ class _Writer:
             " WHERE t.table_id {among} AND t.end_snapshot IS NULL",
             ids,
         )
-        stats = {
-            table_id: (records, next_id, size) for table_id, _, records, next_id, size in found if size is not None
-        }
+        stats = {table_id: TableStats(*numbers) for table_id, _, *numbers in found if numbers[2] is not None}
         partitioned = any(partition_id is not None for _, partition_id, *_ in found)
         return stats, reading.partitionings(self.tx, ids) if partitioned else {}
 
-    def _write_table_stats(self, before: Container[int], after: Mapping[int, tuple[int, int, int]]) -> None:
+    def _write_table_stats(self, before: Container[int], after: Mapping[int, TableStats]) -> None:
         for table_id, stats in after.items():
             if table_id in before:
                 self.tx.send(
@@ -226,10 +236,8 @@ class _Writer:
         changes = [change for change in self.commit.changes if change.deletes or change.inlined_ends]
         if not changes:
             return
-        inlined = {_inlined_deletes(self._table_id(each.table)) for each in changes if _has_inlined(each)}
-        existing = self.tx.existing(inlined) if inlined else set()
         for change in changes:
-            self._delete_from(self._table_id(change.table), change, existing)
+            self._delete_from(self._table_id(change.table), change)
         ended = [each.data_file_id for change in changes for each in change.deletes if each.ended]
         for table in ("ducklake_data_file", "ducklake_delete_file") if ended else ():
             self.tx.send(
@@ -238,7 +246,7 @@ class _Writer:
                 self.tx.ids(ended),
             )
 
-    def _delete_from(self, table_id: int, change: TableChange, existing: set[str]) -> None:
+    def _delete_from(self, table_id: int, change: TableChange) -> None:
         # Compaction checks for deleted_from_table only, a flush for inlined_delete only, and an open DELETE of DuckDB
         # notices neither our inlined deletes nor a delete file that includes older ones, but it does notice inserts.
         # Each of them would bring rows back or delete them twice, so a delete is logged as all three.
@@ -246,15 +254,16 @@ class _Writer:
         self.log.append(f"inlined_delete:{table_id}")
         if not change.data_files and not change.inlined:
             self.log.append(f"inserted_into_table:{table_id}")
-        self._inline_deletes(_inlined_deletes(table_id), change, existing)
+        self._inline_deletes(f"ducklake_inlined_delete_{table_id:d}", change)
         for each in change.deletes:
             if each.delete_file is not None:
                 self._replace_delete_file(table_id, each, each.delete_file)
 
-    def _inline_deletes(self, name: str, change: TableChange, existing: set[str]) -> None:
-        if _has_inlined(change):
-            if name not in existing:
-                self.tx.send(f"CREATE TABLE {name}(file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+    def _inline_deletes(self, name: str, change: TableChange) -> None:
+        if any(len(each.inlined) for each in change.deletes):
+            if not any(each.seen_inlined for each in change.deletes):
+                columns = "file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT"
+                self.tx.send(f"CREATE TABLE IF NOT EXISTS {name}({columns})")
             self.tx.insert(
                 name,
                 "file_id, row_id, begin_snapshot",
@@ -298,14 +307,6 @@ class _Writer:
             path.removeprefix(self.data_path),
             path.startswith(self.data_path),
         )
-
-
-def _inlined_deletes(table_id: int) -> str:
-    return f"ducklake_inlined_delete_{table_id:d}"
-
-
-def _has_inlined(change: TableChange) -> bool:
-    return any(len(each.inlined) for each in change.deletes)
 
 
 def _partition_id(partitioning: Partitioning | None, table_id: int, file: DataFile) -> int | None:

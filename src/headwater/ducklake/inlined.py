@@ -18,7 +18,7 @@ from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.contents import initial_value
 from headwater.ducklake.inlinedvalues import decoded, selected
-from headwater.ducklake.model import Field
+from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.writing import plain_type
 from headwater.lake.casting import fitted
 from headwater.lake.sqltext import identifier
@@ -32,7 +32,6 @@ __all__ = [
     "columns_shown",
     "inlined_counts",
     "inlined_tables",
-    "is_sorted",
     "read_inlined",
     "read_inlined_tables",
     "registered",
@@ -51,11 +50,17 @@ class InlinedTable:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The same as the catalog lists it: of which table of the lake, and since which version of the lake's schema."""
+    """The same as the catalog lists it: of which table of the lake, and since which version of the lake's schema.
+
+    `snapshot` is one that has this version, or the last one before it that DuckDB has registered for the table: it
+    registers a version only when the table is altered. `is_newest`: the table has no newer one.
+    """
 
     table_id: int
     name: str
     schema_version: int
+    snapshot: int
+    is_newest: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,52 +94,44 @@ def inlined_counts(tx: Transaction, table_ids: Collection[int], snapshot: int) -
         counts[name] = rows, live
     found: dict[int, list[InlinedCounts]] = defaultdict(list)
     for each in there:
-        found[each.table_id].append(InlinedCounts(each.table_id, each.name, each.schema_version, *counts[each.name]))
+        head = each.table_id, each.name, each.schema_version, each.snapshot, each.is_newest
+        found[each.table_id].append(InlinedCounts(*head, *counts[each.name]))
     return found
 
 
 def registered(tx: Transaction, table_ids: Collection[int]) -> list[Registered]:
     """The tables of the catalog that hold, or held, rows of these ones, of each the oldest first."""
     found = tx.rows(
-        "SELECT table_id, table_name, schema_version FROM ducklake_inlined_data_tables WHERE table_id {among}"
-        " ORDER BY schema_version",
+        "SELECT i.table_id, i.table_name, i.schema_version, coalesce("
+        "(SELECT v.begin_snapshot FROM ducklake_schema_versions v WHERE v.table_id = i.table_id"
+        " AND v.schema_version <= i.schema_version ORDER BY v.schema_version DESC, v.begin_snapshot DESC LIMIT 1),"
+        " (SELECT min(t.begin_snapshot) FROM ducklake_table t WHERE t.table_id = i.table_id)),"
+        " NOT EXISTS (SELECT 1 FROM ducklake_schema_versions v WHERE v.table_id = i.table_id"
+        " AND v.schema_version > i.schema_version)"
+        " FROM ducklake_inlined_data_tables i WHERE i.table_id {among} ORDER BY i.schema_version",
         tx.ids(table_ids),
     )
-    return [Registered(*row) for row in found]
+    return [Registered(table_id, name, version, at, bool(newest)) for table_id, name, version, at, newest in found]
 
 
-def is_sorted(tx: Transaction, table_ids: Collection[int]) -> set[int]:
-    """Those of these tables that another client has sorted: rows in the catalog do not survive it."""
-    return {
-        id_
-        for (id_,) in tx.rows(
-            "SELECT table_id FROM ducklake_sort_info WHERE end_snapshot IS NULL AND table_id {among}", tx.ids(table_ids)
-        )
-    }
+def inlined_tables(
+    tx: Transaction, found: Sequence[Registered], now: Mapping[int, LakeTable] | None = None
+) -> list[InlinedTable]:
+    """Those tables, each with the columns of its version.
 
-
-def inlined_tables(tx: Transaction, found: Sequence[Registered]) -> list[InlinedTable]:
-    """Those tables, each with the columns of its version: two queries, however many there are.
-
-    DuckDB registers a version of a table only when it is altered: another is the last one before it.
+    One query for all of them, and none if they have the columns of the lake's tables as they are `now`, by their ids.
     """
-    ids = tx.ids({each.table_id for each in found})
-    begun: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by table: versions, and their first snapshots
-    for table_id, version, since in tx.rows(
-        "SELECT table_id, schema_version, begin_snapshot FROM ducklake_schema_versions WHERE table_id {among}"
-        " UNION ALL SELECT table_id, -1, min(begin_snapshot) FROM ducklake_table WHERE table_id {among}"
-        " GROUP BY table_id",
-        ids,
-        ids,
-    ):
-        begun[table_id].append((version, since))
-    columns = reading.columns_at(tx, ids)
+    kept = {each.name: now[each.table_id].columns for each in found if now and _has_columns_of(each, now)}
+    rest = [each for each in found if each.name not in kept]
+    columns = reading.columns_at(tx, tx.ids({each.table_id for each in rest})) if rest else None
+    if columns is not None:
+        kept |= {each.name: columns(each.table_id, each.snapshot) for each in rest}
+    return [InlinedTable(each.name, kept[each.name]) for each in found]
 
-    def table(each: Registered) -> InlinedTable:
-        _, since = max(known for known in begun[each.table_id] if known[0] <= each.schema_version)
-        return InlinedTable(each.name, columns(each.table_id, since))
 
-    return [table(each) for each in found]
+def _has_columns_of(each: Registered, now: Mapping[int, LakeTable]) -> bool:
+    since = now[each.table_id].columns_since if each.table_id in now else None
+    return since is not None and since <= each.snapshot
 
 
 def read_inlined(

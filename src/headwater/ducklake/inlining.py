@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.ducklake.catalog import Transaction
@@ -33,12 +33,14 @@ class InlineWriter:
     tx: Transaction
     snapshot: int
 
-    def insert(self, tables: Sequence[NewRows]) -> bool:
-        """Insert rows; whether a table of the catalog was created for them.
+    def insert(self, tables: Sequence[NewRows], known: Mapping[int, str]) -> bool:
+        """Insert rows; whether a table of the catalog was created for them. Some of these tables are `known`.
 
         Then the lake's schema version has to rise: readers that are attached look for such tables only when it does.
         """
-        names, created = self._targets(tables)
+        unknown = [each for each in tables if each.table_id not in known]
+        found, created = self._targets(unknown) if unknown else ({}, False)
+        names = {**known, **found}
         for each in tables:
             columns = ["row_id", "begin_snapshot", *(identifier(field.name) for field in each.fields)]
             self.tx.insert(names[each.table_id], ", ".join(columns), self._numbered(each))

@@ -31,7 +31,7 @@ from headwater.ducklake.model import (
     TablePosition,
     numbered,
 )
-from headwater.ducklake.positions import positions, reached
+from headwater.ducklake.positions import mirrors, positions, reached
 from headwater.ducklake.schema import safe_folder, schema_folder
 from headwater.ducklake.url import LakeUrl, SqliteUrl
 from headwater.errors import CommitConflict, OperatorMustAct, Unreachable
@@ -105,11 +105,6 @@ class Lake:
         with self.reading() as tx:
             return reading.live_tables(tx, self.data_path, names)
 
-    def tables_by_id(self, ids: Collection[int]) -> dict[int, LakeTable]:
-        """Those of the tables with these ids that exist."""
-        with self.reading() as tx:
-            return {table.id: table for table in reading.live_tables(tx, self.data_path, ids=ids).values()}
-
     def files(
         self,
         table_ids: Collection[int],
@@ -119,7 +114,8 @@ class Lake:
     ) -> list[LiveFile]:
         """The data files of these tables at a snapshot, with the bounds of `bounds_of[table_id]` columns.
 
-        Files of the tables in `partitions_of` come with their partitions.
+        Files of the tables in `partitions_of` come with their partitions. `table_ids` may be a mapping from the ids to
+        the tables' folders: then these are not asked for.
         """
         with self.reading() as tx:
             return reading.live_files(tx, self.data_path, table_ids, snapshot.id, bounds_of or {}, partitions_of)
@@ -150,20 +146,22 @@ class Lake:
         with self.reading() as tx:
             return inlined.inlined_counts(tx, table_ids, snapshot.id)
 
-    def inlined_tables(self, found: Sequence[InlinedCounts]) -> list[InlinedTable]:
-        """Those tables of the catalog, each with the columns of its time."""
+    def inlined_tables(
+        self, found: Sequence[InlinedCounts], now: Mapping[int, LakeTable] | None = None
+    ) -> list[InlinedTable]:
+        """Those tables of the catalog, each with the columns of its time; `now` are the lake's tables, if known."""
         with self.reading() as tx:
-            return inlined.inlined_tables(tx, found)
-
-    def sorted_tables(self, table_ids: Collection[int]) -> set[int]:
-        """Those of these tables that another client has sorted."""
-        with self.reading() as tx:
-            return inlined.is_sorted(tx, table_ids)
+            return inlined.inlined_tables(tx, found, now)
 
     def positions(self, source: str, kind: type[P]) -> dict[int, TablePosition[P]]:
         """How far each table of a source has come here, by the source's OID."""
         with self.reading() as tx:
             return positions(tx, source, kind)
+
+    def mirrors(self, source: str, kind: type[P]) -> tuple[Snapshot, dict[int, TablePosition[P]], dict[int, LakeTable]]:
+        """The newest snapshot, how far each table of a source has come, and by their ids those tables that exist."""
+        with self.reading() as tx:
+            return mirrors(tx, self.data_path, source, kind)
 
     def reached(self, source: str, kind: type[P]) -> tuple[int, P] | None:
         """How far the foremost table of a source has come, and the snapshot that shows it; None if there is none."""

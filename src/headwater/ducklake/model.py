@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,12 @@ __all__ = [
     "Partitioning",
     "PlannedCommit",
     "RowNumbers",
+    "SeenTable",
     "Snapshot",
     "TableChange",
     "TablePosition",
     "TableRef",
+    "TableStats",
     "numbered",
 ]
 
@@ -112,9 +114,20 @@ class Partitioning:
     keys: tuple[PartitionKey, ...]
 
 
+class TableStats(NamedTuple):
+    """What the catalog counts of a table: rows that were ever written, the id of the next new row, bytes of files."""
+
+    records: int
+    next_row_id: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table of the lake. `path` is absolute and ends in `/`."""
+    """A table of the lake. `path` is absolute and ends in `/`.
+
+    `columns_since` is the snapshot that last changed its columns, if that was asked.
+    """
 
     id: int
     schema: str
@@ -122,6 +135,9 @@ class LakeTable:
     path: str
     columns: tuple[Field, ...]
     partitioning: Partitioning | None = None
+    is_sorted: bool = False  # by another client
+    columns_since: int | None = None
+    stats: TableStats | None = None  # None: it never had a row
 
     @property
     def partition_keys(self) -> tuple[PartitionKey, ...]:
@@ -317,6 +333,14 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTable:
+    """A table as a commit was planned on it, and the table of the catalog that takes its rows, if there is one."""
+
+    table: LakeTable
+    inlined: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCommit:
     """One snapshot over any number of tables, planned on `base`, and the positions that it reaches.
 
@@ -337,3 +361,4 @@ class PlannedCommit:
     forgotten: tuple[int, ...] = ()  # OIDs of source tables whose positions are removed
     attempt: str | None = None  # the attempt that wrote the files
     noted: bool = True  # in the lake, by `Lake.begin`; else its caller has noted it elsewhere
+    seen: Mapping[int, SeenTable] = field(default_factory=dict)  # some tables in `base`: they need not be asked for

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from headwater.change import TableName
+from headwater.ducklake import reading
 from headwater.ducklake.catalog import Transaction
-from headwater.ducklake.model import Advance, PlannedCommit, TablePosition
+from headwater.ducklake.model import Advance, LakeTable, PlannedCommit, Snapshot, TablePosition
 from headwater.errors import AlreadyDelivered, OperatorMustAct
 from headwater.lake.counts import Counts
 from headwater.lake.stream import P
 
-__all__ = ["POSITION_TABLE", "advance", "mirrored", "positions", "reached"]
+__all__ = ["POSITION_TABLE", "advance", "mirrored", "mirrors", "positions", "reached"]
 
 POSITION_TABLE = (
     "CREATE TABLE IF NOT EXISTS headwater_position (source text NOT NULL, source_oid bigint NOT NULL,"
@@ -22,13 +24,33 @@ POSITION_TABLE = (
 )
 
 
+_POSITIONS = (
+    "SELECT source_oid, table_id, position, mirrored, copied, inserted, updated, deleted, quarantined"
+    " FROM headwater_position WHERE source = %s"
+)
+
+
 def positions(tx: Transaction, source: str, kind: type[P]) -> dict[int, TablePosition[P]]:
     """How far each table of a source has come, by the source's OID."""
-    found = tx.rows(
-        "SELECT source_oid, table_id, position, mirrored, copied, inserted, updated, deleted, quarantined"
-        " FROM headwater_position WHERE source = %s",
-        source,
+    return _positions(tx.rows(_POSITIONS, source), kind)
+
+
+def mirrors(
+    tx: Transaction, data_path: str, source: str, kind: type[P]
+) -> tuple[Snapshot, dict[int, TablePosition[P]], dict[int, LakeTable]]:
+    """The newest snapshot, the positions of a source's tables, and by their ids those tables that exist: at once."""
+    of = "table_id IN (SELECT table_id FROM headwater_position WHERE source = %s)"
+    (newest,), found, tables, columns = tx.answers(
+        (reading.NEWEST_SNAPSHOT, ()),
+        (_POSITIONS, (source,)),
+        (f"{reading.LIVE_TABLES} AND t.{of}", (source,)),
+        (f"{reading.COLUMNS_EVER} {of} {reading.COLUMN_ORDER}", (source,)),
     )
+    live = reading.found_tables(tx, data_path, tables, columns)
+    return Snapshot(*newest), _positions(found, kind), {each.id: each for each in live.values()}
+
+
+def _positions(found: Sequence[Sequence[Any]], kind: type[P]) -> dict[int, TablePosition[P]]:
     return {
         oid: TablePosition(table_id, kind(value), mirrored, Counts(*counts))
         for oid, table_id, value, mirrored, *counts in found

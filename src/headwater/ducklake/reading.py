@@ -19,13 +19,19 @@ from headwater.ducklake.model import (
     PartitionKey,
     RowNumbers,
     Snapshot,
+    TableStats,
 )
 
 __all__ = [
+    "COLUMNS_EVER",
+    "COLUMN_ORDER",
+    "LIVE_TABLES",
+    "NEWEST_SNAPSHOT",
     "columns_at",
     "commits",
     "delete_file_of",
     "first_schema",
+    "found_tables",
     "inlined_delete_counts",
     "live_files",
     "live_tables",
@@ -51,11 +57,14 @@ _AT = "{0}begin_snapshot <= %s AND ({0}end_snapshot IS NULL OR {0}end_snapshot >
 Bounds = dict[int, tuple[str | None, str | None]]
 
 
+NEWEST_SNAPSHOT = (
+    "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot"
+    " WHERE snapshot_id = (SELECT max(snapshot_id) FROM ducklake_snapshot)"
+)
+
+
 def newest_snapshot(tx: Transaction) -> Snapshot:
-    (row,) = tx.rows(
-        "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot"
-        " WHERE snapshot_id = (SELECT max(snapshot_id) FROM ducklake_snapshot)"
-    )
+    (row,) = tx.rows(NEWEST_SNAPSHOT)
     return Snapshot(*row)
 
 
@@ -120,34 +129,42 @@ def relations(tx: Transaction) -> list[tuple[TableName, int | None, int]]:
 
 
 def live_tables(
-    tx: Transaction,
-    data_path: str,
-    names: Collection[TableName] | None = None,
-    ids: Collection[int] | None = None,
+    tx: Transaction, data_path: str, names: Collection[TableName] | None = None
 ) -> dict[TableName, LakeTable]:
-    """The tables of the newest snapshot that have these names, or these ids (all, if none are given)."""
+    """The tables of the newest snapshot that have these names; all, if none are given."""
     wanted = None if names is None else {name.name for name in names}
-    among, args = ("", ()) if ids is None else (" AND t.table_id {among}", (tx.ids(ids),))
-    found = [
-        row
-        for row in tx.rows(
-            "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
-            " t.path_is_relative, EXISTS (SELECT 1 FROM ducklake_partition_info p WHERE p.table_id = t.table_id"
-            " AND p.end_snapshot IS NULL) FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
-            f" WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL{among}",
-            *args,
-        )
-        if wanted is None or row[2] in wanted
-    ]
-    there = tx.ids(row[0] for row in found)
-    columns = _columns(tx, there)
-    partitioned = partitionings(tx, there) if any(divided for *_, divided in found) else {}
-    tables = {}
-    for id_, schema, name, schema_at, schema_relative, table_at, table_relative, _ in found:
-        path = resolved(resolved(data_path, schema_at, schema_relative), table_at, table_relative)
-        table = LakeTable(id_, schema, name, path, columns.get(id_, ()), partitioned.get(id_))
-        tables[TableName(schema, name)] = table
+    found = [row for row in tx.rows(LIVE_TABLES) if wanted is None or row[2] in wanted]
+    columns = tx.rows(f"{COLUMNS_EVER} table_id {{among}} {COLUMN_ORDER}", tx.ids(row[0] for row in found))
+    tables = found_tables(tx, data_path, found, columns)
     return tables if names is None else {name: tables[name] for name in names if name in tables}
+
+
+LIVE_TABLES = (
+    "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
+    " t.path_is_relative, EXISTS (SELECT 1 FROM ducklake_partition_info p WHERE p.table_id = t.table_id"
+    " AND p.end_snapshot IS NULL), EXISTS (SELECT 1 FROM ducklake_sort_info o WHERE o.table_id = t.table_id"
+    " AND o.end_snapshot IS NULL), n.record_count, n.next_row_id, n.file_size_bytes"
+    " FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
+    " LEFT JOIN ducklake_table_stats n ON n.table_id = t.table_id"
+    " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+)
+
+
+def found_tables(
+    tx: Transaction, data_path: str, found: Sequence[Sequence[Any]], columns: Sequence[Sequence[Any]]
+) -> dict[TableName, LakeTable]:
+    """What rows of `LIVE_TABLES` come to, with the rows of their columns."""
+    divided = any(row[7] for row in found)
+    partitioned = partitionings(tx, tx.ids(row[0] for row in found)) if divided else {}
+    fields, since = _columns_now(columns)
+    tables = {}
+    for id_, schema, name, schema_at, schema_relative, table_at, table_relative, _, ordered, *stats in found:
+        path = resolved(resolved(data_path, schema_at, schema_relative), table_at, table_relative)
+        tables[TableName(schema, name)] = LakeTable(
+            *(id_, schema, name, path, fields.get(id_, ()), partitioned.get(id_), bool(ordered), since.get(id_)),
+            None if stats[2] is None else TableStats(*stats),
+        )
+    return tables
 
 
 def partitionings(tx: Transaction, ids: object) -> dict[int, Partitioning]:
@@ -190,25 +207,34 @@ def _named(name: TableName) -> tuple[str, tuple[object, ...]]:
 _COLUMN = "table_id, parent_column, column_id, column_name, column_type, nulls_allowed, initial_default"
 
 
-def _columns(tx: Transaction, ids: object, snapshot: int | None = None) -> dict[int, tuple[Field, ...]]:
-    """The columns of these tables by their ids: now, or in a snapshot."""
-    valid = "end_snapshot IS NULL" if snapshot is None else _AT.format("")
+def _columns(tx: Transaction, ids: object, snapshot: int) -> dict[int, tuple[Field, ...]]:
+    """The columns of these tables in a snapshot, by their ids."""
     return _fields(
         tx.rows(
-            f"SELECT {_COLUMN} FROM ducklake_column WHERE {valid} AND table_id {{among}}"
+            f"SELECT {_COLUMN} FROM ducklake_column WHERE {_AT.format('')} AND table_id {{among}}"
             " ORDER BY column_order, column_id",
-            *(() if snapshot is None else (snapshot, snapshot)),
-            ids,
+            *(snapshot, snapshot, ids),
         )
     )
+
+
+COLUMNS_EVER = f"SELECT {_COLUMN}, begin_snapshot, end_snapshot FROM ducklake_column WHERE"
+COLUMN_ORDER = "ORDER BY column_order, column_id"
+
+
+def _columns_now(found: Sequence[Sequence[Any]]) -> tuple[dict[int, tuple[Field, ...]], dict[int, int]]:
+    """The columns that tables have by their ids, and the snapshot that last changed them."""
+    since: dict[int, int] = defaultdict(int)
+    for table_id, *_, begin, end in found:
+        since[table_id] = max(since[table_id], begin if end is None else end)
+    return _fields([column for *column, _, end in found if end is None]), since
 
 
 def columns_at(tx: Transaction, ids: object) -> Callable[[int, int], tuple[Field, ...]]:
     """The columns of each of these tables in any snapshot, asked for by the table's id and the snapshot's."""
     rows: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in tx.rows(
-        f"SELECT {_COLUMN}, begin_snapshot, end_snapshot FROM ducklake_column WHERE table_id {{among}}"
-        " ORDER BY column_order, column_id",
+        f"{COLUMNS_EVER} table_id {{among}} {COLUMN_ORDER}",
         ids,
     ):
         rows[row[0]].append(row)
@@ -262,24 +288,29 @@ def live_files(
     bounds_of: Mapping[int, Collection[int]],
     partitions_of: Collection[int],
 ) -> list[LiveFile]:
-    """The data files of these tables at a snapshot, oldest first, with the bounds and partitions asked for."""
+    """The data files of these tables at a snapshot, oldest first, with the bounds and partitions asked for.
+
+    `table_ids` may be a mapping: from the ids to the folders, if these are known.
+    """
     ids = tx.ids(table_ids)
-    paths = table_paths(tx, data_path, table_ids, snapshot)
-    inlined = _inlined_deletes(tx, table_ids, snapshot)
-    bounds = _bounds(tx, ids, bounds_of)
-    partitions = partitions_of_files(tx, partitions_of)
-    found = tx.rows(
+    asked = (
         "SELECT f.data_file_id, f.table_id, f.path, f.path_is_relative, f.record_count, f.row_id_start, f.mapping_id,"
         " f.partition_id, d.delete_file_id, d.path, d.path_is_relative, d.format, d.begin_snapshot, d.delete_count"
         f" FROM ducklake_data_file f LEFT JOIN (SELECT * FROM ducklake_delete_file WHERE {_AT.format('')}) d"
         f" ON d.data_file_id = f.data_file_id WHERE f.table_id {{among}} AND {_AT.format('f.')}"
-        " ORDER BY f.data_file_id",
-        snapshot,
-        snapshot,
-        ids,
-        snapshot,
-        snapshot,
+        " ORDER BY f.data_file_id"
     )
+    of_columns = {column for each in bounds_of.values() for column in each}
+    found, *bounded = tx.answers(
+        (asked, (snapshot, snapshot, ids, snapshot, snapshot)),
+        *([(_BOUNDS, (ids, tx.ids(of_columns)))] if of_columns else []),
+    )
+    if not found:
+        return []
+    paths = table_ids if isinstance(table_ids, Mapping) else table_paths(tx, data_path, table_ids, snapshot)
+    inlined = _inlined_deletes(tx, table_ids, snapshot)
+    bounds = _bounds(bounded[0] if bounded else (), bounds_of)
+    partitions = partitions_of_files(tx, partitions_of)
     names = mapped_names(tx, {row[6] for row in found})
     none = (np.empty(0, np.int64), np.empty(0, np.int64))
     files = []
@@ -352,17 +383,15 @@ def partitions_of_files(tx: Transaction, table_ids: Collection[int]) -> dict[int
     return {file_id: tuple(values) for file_id, values in found.items()}
 
 
-def _bounds(tx: Transaction, ids: object, bounds_of: Mapping[int, Collection[int]]) -> dict[int, Bounds]:
+_BOUNDS = (
+    "SELECT data_file_id, table_id, column_id, min_value, max_value FROM ducklake_file_column_stats"
+    " WHERE table_id {among} AND column_id {among}"
+)
+
+
+def _bounds(rows: Iterable[Sequence[Any]], bounds_of: Mapping[int, Collection[int]]) -> dict[int, Bounds]:
     found: dict[int, Bounds] = defaultdict(dict)
-    columns = {column for each in bounds_of.values() for column in each}
-    if not columns:
-        return found
-    for file_id, table_id, column_id, low, high in tx.rows(
-        "SELECT data_file_id, table_id, column_id, min_value, max_value FROM ducklake_file_column_stats"
-        " WHERE table_id {among} AND column_id {among}",
-        ids,
-        tx.ids(columns),
-    ):
+    for file_id, table_id, column_id, low, high in rows:
         if column_id in bounds_of.get(table_id, ()):
             found[file_id][column_id] = (low, high)
     return found

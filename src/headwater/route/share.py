@@ -171,7 +171,7 @@ class _Delivery:
         if self.table.inline_rows is None:
             return None
         changes = self.share.upserts.num_rows + len(self.share.gone)
-        volume = Volume(changes, self.share.upserts.nbytes)
+        volume = Volume(changes, self.share.upserts.get_total_buffer_size())  # which are its own: that is cheap to ask
         return Inline({self.table.relation.oid: volume}, self.table.inline_rows)
 
     def _write(self, delivery: Delivery[Any], reports: list[bytes]) -> None:
@@ -180,8 +180,9 @@ class _Delivery:
         ids = pa.concat_arrays([pa.array([], pa.int64()), *(each.row_ids for each in found)])
         places = pc.index_in(self.share.keys, value_set=keys)
         known = places.is_valid().to_numpy(zero_copy_only=False)
-        fresh = self.share.upserts.take(pa.array(np.flatnonzero(~known))), None
-        replacing = self.share.upserts.take(pa.array(np.flatnonzero(known))), ids.take(places.drop_null())
+        new = len(known) - int(known.sum())
+        sorted_rows = self.share.upserts.take(pa.array(np.argsort(known, kind="stable")))  # those that are new first
+        fresh, replacing = (sorted_rows.slice(0, new), None), (sorted_rows.slice(new), ids.take(places.drop_null()))
         rows = [(each, row_ids) for each, row_ids in (fresh, replacing) if each.num_rows]
         if rows:
             reports += delivery.target.write(rows_of(self.table.relation.oid), rows)

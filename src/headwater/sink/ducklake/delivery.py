@@ -22,6 +22,7 @@ from headwater.ducklake.model import (
     LakeTable,
     LiveFile,
     PlannedCommit,
+    SeenTable,
     Snapshot,
     TableChange,
 )
@@ -122,14 +123,11 @@ class DuckLakePlan(Generic[P]):
                 and size <= min(INLINED_BYTES, rows * INLINED_WIDTH)
                 and held + rows <= inline.most
                 and not self.standings[oid].table.partition_keys
+                and not self.standings[oid].table.is_sorted  # which rows in the catalog do not survive
                 and all(map(can_be_inlined, self.fields(oid)))
             )
 
-        fitting = {oid for oid in tables if fits(oid)}
-        if not fitting:
-            return frozenset()
-        ordered = self.lake.sorted_tables([tables[oid] for oid in fitting])
-        return frozenset(oid for oid in fitting if tables[oid] not in ordered)
+        return frozenset(oid for oid in tables if fits(oid))
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
@@ -158,7 +156,8 @@ class DuckLakeDelivery(Generic[P]):
         bounds_of = {table_id: [leading[oid].id] for table_id, oid in tables.items()}
         divided = [table_id for table_id, oid in tables.items() if wanted[oid].partitions is not None]
         found: list[DuckLakePlace] = [*self._in_catalog(tables)]
-        for file in plan.lake.files(list(tables), plan.base, bounds_of, divided):
+        folders = {plan.standings[oid].table.id: plan.standings[oid].table.path for oid in wanted}
+        for file in plan.lake.files(folders, plan.base, bounds_of, divided):
             oid = tables[file.table_id]
             column = leading[oid]
             if overlaps(file.bounds.get(column.id, (None, None)), column.type, sought[oid]) and self._in_reach(
@@ -171,7 +170,8 @@ class DuckLakeDelivery(Generic[P]):
         """The places there of the lake's tables with these ids, which mirror those OIDs."""
         lake, base = self.plan.lake, self.plan.base.id
         counts = [each for table_id in tables for each in self.inlined.get(table_id, ()) if each.live]
-        found = lake.inlined_tables(counts) if counts else []
+        now = {table_id: self.plan.standings[oid].table for table_id, oid in tables.items()}
+        found = lake.inlined_tables(counts, now) if counts else []
         return [
             InlinedPlace(tables[each.table_id], lake.url, table, base, each.live)
             for each, table in zip(counts, found, strict=True)
@@ -214,8 +214,14 @@ class DuckLakeDelivery(Generic[P]):
             alterations=self._alterations(upto, names),
             attempt=(self.target.attempt or None) if self.noted or any(map(_has_files, changes)) else None,
             noted=self.noted,
+            seen={plan.standings[oid].table.id: self._seen(oid) for oid in upto if oid in self.keys},
         )
         return signed(commit, self.newest), counts
+
+    def _seen(self, oid: int) -> SeenTable:
+        table = self.plan.standings[oid].table
+        newest = [each.name for each in self.inlined.get(table.id, ()) if each.is_newest]
+        return SeenTable(table, newest[-1] if newest else None)
 
     def discard(self, reports: Reports) -> None:
         for to, notes in reports.items():

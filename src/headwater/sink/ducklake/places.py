@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.ducklake import deletes
-from headwater.ducklake.asking import asking
+from headwater.ducklake.asking import asked_at_once, asking
 from headwater.ducklake.contents import read_columns, read_rows
 from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inlined, read_inlined_tables
 from headwater.ducklake.model import Field, InlinedEnds, LiveFile
@@ -124,8 +124,9 @@ class InlinedPlace:
         return Taken(pa.repeat(pa.scalar(True), len(ids)), ids, pickle.dumps(report))
 
     def _read(self, fields: Sequence[Field]) -> ReadRows:
+        there = asked_at_once(self.url)  # in the transaction that the place was found in
         with asking(self.url) as tx:
-            if tx.existing([self.table.name]):
+            if there or tx.existing([self.table.name]):
                 found = read_inlined(tx, self.table, fields, LIVE, self.snapshot, self.snapshot)
                 if len(found.ids) == self.rows:
                     return found

@@ -26,7 +26,7 @@ from headwater.sink.ducklake.maintaining import DuckLakeMaintenance
 from headwater.sink.ducklake.moments import snapshots_at
 from headwater.sink.ducklake.quarantine import AUTHOR, found_quarantine, new_quarantine, quarantine_table
 from headwater.sink.ducklake.reader import DuckLakeReader
-from headwater.sink.ducklake.standing import DuckLakeStanding, standings
+from headwater.sink.ducklake.standing import DuckLakeStanding, standings, standings_now
 from headwater.sink.ducklake.target import DuckLakeTarget, landing
 
 __all__ = ["DuckLakeSink"]
@@ -97,7 +97,8 @@ class DuckLakeSink(Generic[P]):
         lake = self._lake
         with lake.at_once():
             kept = found_quarantine(lake) if self._stream.misfits else None
-            return DuckLakePlan(lake, self.source, lake.snapshot(), self.standings(), kept)
+            newest, here = standings_now(lake, self.source, self._stream.position)
+            return DuckLakePlan(lake, self.source, newest, here, kept)
 
     def new_mirror(self, spec: MirrorSpec) -> NewMirror[P]:
         fields, mirrored = fields_of(spec.relation, dict(spec.kinds), with_history=spec.history)

@@ -8,14 +8,14 @@ from typing import Generic
 
 from headwater.change import Relation, TableName
 from headwater.ducklake.lake import Lake
-from headwater.ducklake.model import LakeTable
+from headwater.ducklake.model import LakeTable, Snapshot
 from headwater.ducklake.partitions import not_computable
 from headwater.errors import TableError
 from headwater.lake.counts import Counts
 from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.stream import P
 
-__all__ = ["DuckLakeStanding", "standings"]
+__all__ = ["DuckLakeStanding", "standings", "standings_now"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,13 @@ class DuckLakeStanding(Generic[P]):
 
 def standings(lake: Lake, source: str, kind: type[P]) -> Mapping[int, DuckLakeStanding[P]]:
     """The source's tables, by their OIDs; `kind` is that of its positions."""
-    with lake.at_once():
-        positions = lake.positions(source, kind)
-        tables = lake.tables_by_id({each.table_id for each in positions.values()})
-    return {
+    return standings_now(lake, source, kind)[1]
+
+
+def standings_now(lake: Lake, source: str, kind: type[P]) -> tuple[Snapshot, Mapping[int, DuckLakeStanding[P]]]:
+    """The same, with the snapshot that has them."""
+    newest, positions, tables = lake.mirrors(source, kind)
+    return newest, {
         oid: DuckLakeStanding(
             oid,
             tables[each.table_id],
