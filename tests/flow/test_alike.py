@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -62,3 +64,26 @@ def test_what_is_special_about_one_table_is_done_for_it_alone(tenants: Mirror) -
     tenants.assert_equal(*(table for table in TENANTS if table != "tenant_3"))
     assert tenants.ask("SELECT note FROM lake.public.tenant_3 WHERE amount IS NULL") == [("tenant_3",)]
     assert [each for each in tenants.verify() if not each.ok] == []
+
+
+@pytest.mark.ducklake_only
+def test_a_row_in_the_catalog_that_cannot_be_read_stops_its_table_alone(mirror: Mirror) -> None:
+    for table in ("one", "two", "three"):
+        mirror.execute(f"CREATE TABLE {table} (id numeric(9,2) PRIMARY KEY, v text)")
+    mirror.start()
+    tables = ("one", "two", "three")
+    mirror.execute(*(f"INSERT INTO {table} VALUES (1.5, '{table}'), (2.5, 'x')" for table in tables))
+    mirror.sync()
+    with closing(sqlite3.connect(mirror.catalog_file)) as catalog, catalog:
+        of_two = catalog.execute(
+            "SELECT i.table_name FROM ducklake_inlined_data_tables i JOIN ducklake_table t ON t.table_id = i.table_id"
+            " WHERE t.table_name = 'two'"
+        ).fetchone()
+        catalog.execute(f"UPDATE {of_two[0]} SET id = 'no number' WHERE v = 'x'")
+    mirror.execute(*(f"UPDATE {table} SET v = 'changed' WHERE id = 1.5" for table in tables))
+    mirror.sync()
+    mirror.assert_equal("one", "three")
+    errors = {row.source.name: row.error for row in mirror.m.state.tables("g")}
+    assert errors["one"] is None
+    assert errors["three"] is None
+    assert "cannot be read, not even by DuckDB" in str(errors["two"])

@@ -19,7 +19,7 @@ from headwater.ducklake.inlined import LIVE, InlinedTable, ReadRows, read_inline
 from headwater.ducklake.model import Field, InlinedEnds, LiveFile
 from headwater.ducklake.url import LakeUrl
 from headwater.ducklake.writing import ROW_ID, TableFolder
-from headwater.errors import CommitConflict
+from headwater.errors import CommitConflict, TableError
 from headwater.files import filesystem, inside
 from headwater.lake.indexes import file_identity
 from headwater.lake.recent import SMALL_FILE, Recent, RecentKeys
@@ -152,8 +152,11 @@ def read_keys(wanted: Sequence[tuple[InlinedPlace, tuple[Field, ...]]]) -> None:
             alike[place.url, place.snapshot].append((place, key))
     for (url, snapshot), mine in alike.items():
         if len(mine) > 1:
-            with asking(url) as tx:
-                found = read_inlined_tables(tx, [(place.table, key) for place, key in mine], snapshot)
+            try:
+                with asking(url) as tx:
+                    found = read_inlined_tables(tx, [(place.table, key) for place, key in mine], snapshot)
+            except TableError:  # of one of them
+                continue
             for (place, key), rows in zip(mine, found, strict=True):
                 if rows is not None and len(rows.ids) == place.rows:
                     _inlined_keys.put((place, key), rows)
