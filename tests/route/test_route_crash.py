@@ -110,6 +110,17 @@ def test_what_a_killed_poll_has_delivered_is_not_appended_again_by_shorter_polls
     route.check()
 
 
+def test_a_column_that_came_after_a_killed_poll_reaches_those_that_had_landed(route: RouteBench) -> None:
+    route.sql(ROWS.format(0, 9))
+    route.turns()
+    route.sql(ROWS.format(9, 12))
+    with forgotten(route):
+        route.turn()
+    route.sql("ALTER TABLE orders ADD COLUMN extra INTEGER DEFAULT 4")
+    route.turns()
+    route.check()
+
+
 def test_what_landed_before_the_state_knew_it_is_not_delivered_again(route: RouteBench) -> None:
     route.sql(ROWS.format(0, 9))
     route.turns()

@@ -119,10 +119,8 @@ class _Alter:
     poll: Poll
 
     def __call__(self, numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([pa.field(name, kind.arrow) for name, kind in self.poll.table.kinds.items()])
-        events = event_schema(schema).empty_table()
-        none = pa.array([], pa.binary())
-        shares = [Share(number, schema.empty_table(), none, none) for number in numbers]
+        shares = [_nothing(number, self.poll.table) for number in numbers]
+        events = event_schema(shares[0].upserts.schema).empty_table()
         yield _done(_DeliverBucket(self.poll).outcomes(shares, events))
 
 
@@ -241,7 +239,15 @@ class _Delivery:
                 mine = self.events.filter(pc.equal(self.events[DESTINATION], number))
                 rest = list(shares(mine, table.key_kinds, {number: moved.position.value}))
                 stretch = replace(stretch, after=moved.position, stands=moved.position)
-                return deliver_share(sink, table, rest[0], stretch) if rest else Shared(moved.position)
+                # Without events it may still lack a column.
+                return deliver_share(sink, table, rest[0] if rest else _nothing(number, table), stretch)
+
+
+def _nothing(number: int, table: RoutedTable) -> Share:
+    """A share without events."""
+    schema = pa.schema([pa.field(name, kind.arrow) for name, kind in table.kinds.items()])
+    none = pa.array([], pa.binary())
+    return Share(number, schema.empty_table(), none, none)
 
 
 def _done(found: Sequence[Outcome | Sighted]) -> pa.RecordBatch:
