@@ -130,7 +130,7 @@ class History:
         failpoint = self.dice.choice(["seed.committed", "route.written:2", "route.committed:2", "route.polled"])
         self.steps.append(f"crash at {failpoint}")
         self.mend()
-        if not self.all_take_part():
+        while not self.all_take_part():
             self.route.state.resume_destinations(self.route.id.name, ["=a", "=b", "=c"])
             self.route.retry()
             self.route.turns()
@@ -150,7 +150,7 @@ class History:
         route, rows = r.state.route(r.id), r.state.destinations(r.name)
         at = route.position if route else None
         return len(rows) == len(self.route.tenants) and all(
-            row.state != "PAUSED" and not row.reseed and at is not None and not r.source.gap(row.behind or at)
+            row.state != "PAUSED" and not row.reseed and row.behind is None and at is not None and not r.source.gap(at)
             for row in rows
         )
 
