@@ -2,7 +2,7 @@
 
 A delivery of few changes to many tables is nothing but small arrays, each of which costs Arrow and numpy as much as a
 large one. So a task takes tables with the same columns and the same key together. What fails together is done once
-more for each table alone, so that only the one at fault fails, and with its own words.
+more for each table alone, so that only the one at fault fails, and with its own message.
 """
 
 from __future__ import annotations

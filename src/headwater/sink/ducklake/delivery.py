@@ -80,6 +80,8 @@ class DuckLakePlan(Generic[P]):
         fields, mirrored = evolved(standing.table, standing.mirrored, relation, dict(kinds), next_id)
         check_names(str(relation.table), fields)
         check_kept(str(relation.table), standing.table.partition_keys, standing.table.columns, fields)
+        if (fields, mirrored) == (standing.table.columns, standing.mirrored) and relation.oid not in self.evolutions:
+            return self, False  # as a rule: a plan of many tables is not copied for each of them
         evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
         return replace(self, evolutions=evolutions), fields != standing.table.columns
 
