@@ -32,7 +32,7 @@ __all__ = ["FannedOut", "Outcome", "Poll", "fan_out"]
 logger = logging.getLogger(__name__)
 
 BUCKETS_PER_CORE = 4  # so that a slow destination holds up few others
-COMMITS_AT_ONCE = 2  # in one task: while one waits for a disk or a server, the other computes
+COMMITS_AT_ONCE = 4  # in one task: while one waits for a disk or a server, others compute
 
 DONE = pa.schema([("outcome", pa.binary())])
 
