@@ -31,7 +31,7 @@ def tenants(mirror: Mirror, request: pytest.FixtureRequest) -> Mirror:
 def test_each_table_gets_its_own_changes_though_keys_are_the_same(tenants: Mirror) -> None:
     for number, table in enumerate(TENANTS):
         tenants.execute(
-            f"UPDATE {table} SET note = 'updated {number}' WHERE id = {number + 1}",
+            f"UPDATE {table} SET note = 'updated {number}', body = 'x' WHERE id = {number + 1}",
             f"DELETE FROM {table} WHERE id = {number + 2}",
             f"INSERT INTO {table} VALUES (100, 'p', {number}, 'new', 'short')",
             f"UPDATE {table} SET part = 'moved', body = 'moved' WHERE id = {number + 10}",

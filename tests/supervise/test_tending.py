@@ -74,15 +74,21 @@ def inlined_rows(shop: RoutedShop, lake: str) -> int:
     return sum(int(shop.sql(f"SELECT count(*) FROM {catalog}.{name}")[0][0]) for (name,) in names)
 
 
-def test_a_lake_that_is_gone_does_not_keep_the_others_from_being_maintained(
-    shop: RoutedShop, spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def with_rows_to_flush(shop: RoutedShop, spark: SparkSession) -> Beside:
+    """Three destinations, each with more rows in its catalog than may stay there."""
     shop.rewrite(("    keys: [id]", "    keys: [id]\n    inline: {rows: 10}"))
     beside = Beside()
     shop.sql("INSERT INTO shop.main.orders VALUES (1, 'acme', 1), (2, 'globex', 2), (3, 'x', 3)")
     turned(shop, spark, beside)
     shop.sql("INSERT INTO shop.main.orders SELECT i, ['acme', 'globex', 'x'][1 + i % 3], i FROM range(10, 28) r(i)")
     turned(shop, spark, beside)
+    return beside
+
+
+def test_a_lake_that_is_gone_does_not_keep_the_others_from_being_maintained(
+    shop: RoutedShop, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside = with_rows_to_flush(shop, spark)
     (shop.folder / "globex.sqlite").rename(shop.folder / "away")
     maintaining(shop, spark, beside).visit_all(shop.state)
     assert caplog.text.count("is left for later") == 1
@@ -94,12 +100,7 @@ def test_a_lake_that_is_gone_does_not_keep_the_others_from_being_maintained(
 def test_a_lake_that_another_client_holds_does_not_keep_the_others_from_being_maintained(
     shop: RoutedShop, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop.rewrite(("    keys: [id]", "    keys: [id]\n    inline: {rows: 10}"))
-    beside = Beside()
-    shop.sql("INSERT INTO shop.main.orders VALUES (1, 'acme', 1), (2, 'globex', 2), (3, 'x', 3)")
-    turned(shop, spark, beside)
-    shop.sql("INSERT INTO shop.main.orders SELECT i, ['acme', 'globex', 'x'][1 + i % 3], i FROM range(10, 28) r(i)")
-    turned(shop, spark, beside)
+    beside = with_rows_to_flush(shop, spark)
     with closing(sqlite3.connect(shop.folder / "globex.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         maintaining(shop, spark, beside).visit_all(shop.state)

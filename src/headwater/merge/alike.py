@@ -12,8 +12,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from headwater.merge.reader import ChangeReader, Read
 
-__all__ = ["alike"]
+__all__ = ["FEW_ROWS", "TABLES_AT_ONCE", "alike"]
 
+FEW_ROWS = 10_000  # of a table that is done together with others
+TABLES_AT_ONCE = 100
 WAITING_BYTES = 16 << 20  # of reads that wait for others like them
 
 

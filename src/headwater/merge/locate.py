@@ -16,6 +16,7 @@ from headwater import failpoints
 from headwater.lake.indexes import KeyIndexes, Parts
 from headwater.lake.keyindex import Found, KeyIndex, Keys, index_parts, index_schema
 from headwater.lake.target import Place, Target, rows_of
+from headwater.merge.alike import FEW_ROWS, TABLES_AT_ONCE
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece
 from headwater.merge.mirror import Mirror
@@ -27,9 +28,6 @@ from headwater.values.keys import are_numbers, key_bucket, row_bytes
 from headwater.values.keyset import KeySet
 
 __all__ = ["LOCATED", "Locate", "Older"]
-
-FEW_ROWS = 10_000  # of the lake, in the places of a table that is searched together with others
-TABLES_AT_ONCE = 100
 
 # A row that was found and taken out.
 LOCATED = pa.schema([("bucket", pa.int32()), ("oid", pa.int64()), ("key", pa.binary()), ("row_id", pa.int64())])

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
-from headwater.merge.alike import alike
+from headwater.merge.alike import FEW_ROWS, alike
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece, incoming
 from headwater.merge.mirror import Mirror
@@ -36,7 +36,6 @@ from headwater.values.keys import key_bucket, key_values, leading_bounds
 
 __all__ = ["FoldBucket", "Folded", "Parse", "ParseAndFold"]
 
-FEW_ROWS = 10_000  # of a table, that are parsed together with those of others
 TOGETHER_BYTES = 64 << 20  # of changes that are folded at once
 _READ = ["commit_lsn", "seq", "op", "message"]
 _ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from headwater import failpoints
 from headwater.lake.quarantine import Origin, quarantined
 from headwater.lake.target import Destination, Place, Rows, Target, misfits_of, rows_of
+from headwater.merge.alike import FEW_ROWS, TABLES_AT_ONCE
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, incoming
 from headwater.merge.locate import LOCATED, Locate, Older
@@ -26,8 +27,7 @@ from headwater.values.keys import keys_of_tables
 
 __all__ = ["Append", "LocateAndWrite", "WriteBucket"]
 
-FEW_ROWS, FEW_BYTES = 10_000, 1 << 20  # of a table that is written together with others
-TABLES_AT_ONCE = 100
+FEW_BYTES = 1 << 20  # of a table that is written together with others
 APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
 
 
