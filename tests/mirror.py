@@ -196,6 +196,7 @@ class Mirror:
         while flow.copy(self.m):
             copied = True
             self.sync()
+        flow.settle_names(self.m)
         return copied
 
     def _asked_for(self, step: flow.Delivered) -> bool:

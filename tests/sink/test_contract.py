@@ -56,6 +56,7 @@ LESS = ("iceberg-postgres", "ducklake-postgres-inlined")
 MOST_KINDS = [pytest.param(each, marks=pytest.mark.long) if each in LESS else each for each in KINDS]
 EVERY_KIND = pytest.mark.parametrize("bench", KINDS, indirect=True)
 DUCKLAKE = pytest.mark.parametrize("bench", DUCKLAKES, indirect=True)
+IN_FILES = pytest.mark.parametrize("bench", ["ducklake-sqlite", "ducklake-postgres", "iceberg-sqlite"], indirect=True)
 EVERY_STREAM = pytest.mark.parametrize("stream", [WAL, FEED], ids=["wal", "feed"], indirect=True)
 
 
@@ -227,6 +228,38 @@ def test_collecting_leaves_files_alone_that_an_attempt_has_landed(bench: Bench) 
     assert sink.collect([noted]) == (0 if bench.inlined else 1)
     assert bench.rows() == [(1, "a"), (2, "new"), (3, "c")]
     assert sink.lost(every_file=True) == {}
+
+
+@EVERY_STREAM
+def test_a_copy_goes_on_beside_deliveries_that_collect_what_others_have_left(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    copying, of = bench.sink, relation(oid=OTHER, name=U)
+    copy = copying.begin_copy([copying.new_mirror(MirrorSpec(of, kinds_of(of), U))], {})
+    rows = written(copy.target, rows_of(OTHER), [(typed(of, [(7, "copied")]), None)])
+    bench.deliver(200, insert=[(2, "b")], update=[(1, "new")])
+    bench.attempt(insert=[(3, "killed")])
+    bench.sink.collect()
+    bench.deliver(300, delete=[2])
+    copying.look_again()
+    copy.commit([OTHER], {rows_of(OTHER): rows}, bench.at(250))
+    assert (bench.rows(T), bench.rows(U)) == ([(1, "new")], [(7, "copied")])
+    assert {oid: each.position for oid, each in bench.sink.standings().items()} == {
+        OID: bench.at(300),
+        OTHER: bench.at(250),
+    }
+    assert bench.sink.lost(every_file=True) == {}
+
+
+@IN_FILES
+def test_what_a_copy_that_was_killed_has_written_is_collected(bench: Bench) -> None:
+    bench.copy([(1, "a")])
+    sink, of = bench.sink, relation(oid=OTHER, name=U)
+    copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), U))], {})
+    written(copy.target, rows_of(OTHER), [(typed(of, [(7, "killed")]), None)])
+    assert bench.sink.collect() == 0
+    assert bench.sink.collect_copies() == 1
+    with pytest.raises(CommitConflict, match="has closed attempt"):
+        copy.commit([OTHER], {}, bench.at(200))
 
 
 @EVERY_STREAM

@@ -471,7 +471,7 @@ def test_nothing_is_left_of_a_copy_that_dies_before_its_table_is_created(kept: K
     new = copy.mirrors[0].new
     assert new is not None
     next_snapshot(new._table, new._table.schema(), FileChanges(), {}, ManifestCache())  # as far as the commit came
-    assert kept.sink.collect() == 2
+    assert kept.sink.collect_copies() == 2
     assert files_in(kept.catalog.properties["warehouse"]) == before
 
 

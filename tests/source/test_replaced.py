@@ -6,7 +6,7 @@ import pytest
 from tests.captured_group import Group, execute
 
 from headwater.capture.watch import first_look
-from headwater.change import TableName
+from headwater.change import Lsn, TableName
 from headwater.postgres.connect import connect
 from headwater.source.checktable import TableWish
 from headwater.source.dropping import drop_from_source
@@ -93,7 +93,7 @@ def test_a_replaced_table_that_our_role_may_not_publish_stops_until_another_role
 
             old = named_oid(connection, t)
             group.state.ensure_table("shop", old, t, t, Configured(t, TableOptions()))
-            for event in (CopyBegun(), Copied(group.log.end()), CaughtUp()):
+            for event in (CopyBegun(Lsn(50)), Copied(group.log.end()), CaughtUp()):
                 group.state.record("shop", old, event)
             execute(group.url, "ALTER TABLE t RENAME TO t_old", create, "GRANT SELECT ON t TO reader")
             (row,) = looked()

@@ -94,7 +94,7 @@ def test_a_table_waits_to_be_copied_again_until_a_copy_shows_enough(state: State
     assert now() == ("PENDING", "a partition was detached")
     state.record("shop", 7, Copied(Lsn(8)))  # a copy that was under way
     assert now() == ("PENDING", "a partition was detached")
-    state.record("shop", 7, CopyBegun())
+    state.record("shop", 7, CopyBegun(Lsn(50)))
     state.record("shop", 7, Copied(Lsn(9)))
     assert now() == ("CATCHUP", None)
 

@@ -33,7 +33,7 @@ NOW, LATER = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 STATES: tuple[TableState, ...] = ("PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED")
 # What becomes of a table that has a copy and for which no other one is requested; -: it cannot happen.
 TABLE: dict[Event, str] = {
-    CopyBegun():                   "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  -",
+    CopyBegun(Lsn(50)):            "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  -",
     Copied(Lsn(9)):                "CATCHUP   CATCHUP   CATCHUP   -          CATCHUP   -",
     CaughtUp():                    "PENDING   -         STREAMING STREAMING  ERRORED   -",
     Repositioned(Lsn(9)):          "PENDING   -         CATCHUP   STREAMING  ERRORED   -",
@@ -116,7 +116,7 @@ def test_a_copy_that_shows_enough_settles_the_requests_for_it() -> None:
     first = after(table("STREAMING"), RecopyRequested("a gap", Lsn(9)))
     both = after(first, RecopyRequested("and another", Lsn(8)))
     assert (both.state, both.resync, both.resync_lsn) == ("PENDING", "a gap", Lsn(9))
-    now = after(after(both, CopyBegun()), Copied(Lsn(9)))
+    now = after(after(both, CopyBegun(Lsn(50))), Copied(Lsn(9)))
     assert (now.state, now.resync, now.replaces, now.position, now.copy_lsn) == ("CATCHUP", None, (), Lsn(9), Lsn(9))
 
 
@@ -127,7 +127,7 @@ def test_failures_are_counted_until_the_table_is_well() -> None:
     assert (retried.state, retried.failures, retried.error, retried.retry_at) == ("CATCHUP", 3, None, None)
     assert after(retried, CaughtUp()).failures == 0
     again = after(replace(failed, position=None), Retried())
-    copying = after(again, CopyBegun())
+    copying = after(again, CopyBegun(Lsn(50)))
     assert (copying.failures, after(copying, Copied(Lsn(9))).failures) == (3, 0)
 
 

@@ -11,9 +11,9 @@ from pydantic_core import CoreSchema
 
 from headwater.change import TableName
 from headwater.config.base import Model, on_or_off, or_off
-from headwater.config.values import ColumnNames, Count, Duration, LakeTypeName, Name, PartitionTexts, SourceTable
+from headwater.config.values import ColumnNames, Count, Duration, LakeTypeName, Name, PartitionTexts, Rate, SourceTable
 
-__all__ = ["Flush", "Group", "Inline", "Table"]
+__all__ = ["Copy", "Flush", "Group", "Inline", "Table"]
 
 
 class Table(Model):
@@ -79,6 +79,13 @@ class Flush(Model):
     )
 
 
+class Copy(Model):
+    """How much a copy of tables may use: so many tasks of Spark at a time, and so many bytes a second of the source."""
+
+    tasks: Count | None = None  # None: all cores as long as nothing is delivered, then all but one
+    rate: Rate | None = None  # None: as fast as it goes
+
+
 class Group(Model):
     """Tables that are delivered together: one slot, one snapshot of the lake per delivery."""
 
@@ -86,4 +93,5 @@ class Group(Model):
 
     lake: Name
     flush: Flush = Flush()
+    copying: Copy = Field(default=Copy(), alias="copy")
     tables: tuple[Annotated[Table, BeforeValidator(_table)], ...]

@@ -45,6 +45,7 @@ __all__ = [
     "Place",
     "Port",
     "PostgresUrl",
+    "Rate",
     "RoutingValue",
     "RoutingValues",
     "SourceTable",
@@ -94,6 +95,14 @@ def _bytes(value: object) -> int:
     if not size:
         raise ValueError(f"a size must be greater than 0: {shown(value)}")
     return size
+
+
+def _rate(value: object) -> int:
+    """Bytes a second, as people write it."""
+    try:
+        return _bytes(value.strip().removesuffix("/s") if isinstance(value, str) else value)
+    except ValueError:
+        raise ValueError(f"not a rate: {shown(value)} (write 50MB/s)") from None
 
 
 def _switch(value: object) -> object:
@@ -387,6 +396,12 @@ Bytes = Annotated[
     int,
     PlainValidator(_bytes),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["256MB", "1GB", "512KiB"]}),
+]
+Rate = Annotated[
+    int,
+    PlainValidator(_rate),
+    PlainSerializer(lambda rate: f"{rate}B/s"),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["50MB/s", "1GB/s"]}),
 ]
 Place = Annotated[str, AfterValidator(_place)]
 SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]

@@ -5,16 +5,18 @@ decides when to take the next one, and what to do when a step fails.
 """
 
 from headwater.flow.capture import capture
-from headwater.flow.copy import copy
+from headwater.flow.copy import Pace, copy
 from headwater.flow.deliver import deliver
 from headwater.flow.gaps import mend
 from headwater.flow.maintain import maintain, merge_files
 from headwater.flow.mirroring import Mirroring, retry, tidy, try_again
+from headwater.flow.names import settle_names
 from headwater.flow.recording import Delivered
 
 __all__ = [
     "Delivered",
     "Mirroring",
+    "Pace",
     "capture",
     "copy",
     "deliver",
@@ -22,6 +24,7 @@ __all__ = [
     "mend",
     "merge_files",
     "retry",
+    "settle_names",
     "tidy",
     "try_again",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from headwater import failpoints
 from headwater.change import Lsn
@@ -12,7 +14,6 @@ from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, T
 from headwater.flow.copyplan import CopyPlan, planned
 from headwater.flow.copyrange import CopyOutcome, CopyRanges, gathered
 from headwater.flow.mirroring import Mirroring, check_lake, fail
-from headwater.flow.names import settle_names
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import misfits_of, rows_of
@@ -21,25 +22,45 @@ from headwater.state import TableRow
 from headwater.state.transitions import Copied
 from headwater.words import counted
 
-__all__ = ["copy"]
+__all__ = ["ALL_OUT", "Pace", "copy"]
 
 logger = logging.getLogger(__name__)
 
+Alone = Callable[[], AbstractContextManager[None]]
+
+_WAITING = ("PENDING", "SNAPSHOT")
 TASKS_PER_CORE = 16  # enough that none waits long at the end; each one gets the columns of all tables
 
 
-def copy(m: Mirroring) -> dict[int, int]:
-    """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a copy may use: so many tasks at a time (None: all cores), so many bytes a second."""
+
+    tasks: int | None = None
+    rate: int | None = None
+
+
+ALL_OUT = Pace()
+
+
+def copy(m: Mirroring, alone: Alone = nullcontext, pace: Pace = ALL_OUT) -> dict[int, int]:
+    """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot.
+
+    Deliveries to other tables may go on beside it, but not inside `alone`.
+    """
     check_lake(m)
-    rows = {row.oid: row for row in _waiting(m)}
+    if not any(row.state in _WAITING for row in m.state.tables(m.group)):
+        return {}
+    with alone():  # a delivery that was under way may have moved them; later ones leave them out
+        m.sink.look_again()
+        rows = {row.oid: row for row in _waiting(m)}
     if not rows:
-        settle_names(m)
         return {}
     with exported_snapshot(m.source_url) as exported:
-        plan = planned(m, list(rows.values()), exported.snapshot_name)
+        plan = planned(m, list(rows.values()), exported)
         if not plan.mirrors:
             return {}
-        survived = _written(m, plan, exported)
+        survived = _written(m, plan, exported, pace)
     for oid, error in survived.failed.items():
         fail(m, rows[oid], error)
     if survived.done is None:
@@ -50,22 +71,30 @@ def copy(m: Mirroring) -> dict[int, int]:
         fail(m, rows[oid], error)
     failpoints.hit("copy.written")
     copied = [rows[oid] for oid in survived.tables - done.failed.keys()]
-    landed = _landed(m, attempt, done, copied, exported.lsn) if copied else None
-    if landed is None:
+    if not copied:
         return {}
-    return _recorded(m, plan, landed, [row for row in copied if row.oid not in landed.missed], exported.lsn)
+    with alone():
+        m.sink.look_again()
+        landed = _landed(m, attempt, done, copied, exported.lsn)
+        if landed is None:
+            return {}
+        return _recorded(m, plan, landed, [row for row in copied if row.oid not in landed.missed], exported.lsn)
 
 
-def _written(m: Mirroring, plan: CopyPlan, exported: Exported) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
+def _written(m: Mirroring, plan: CopyPlan, exported: Exported, pace: Pace) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
     """Copy as many of the tables as Spark survives."""
+    cores = m.spark.sparkContext.defaultParallelism
+    at_once = min(pace.tasks or cores, cores)
+    hands = pace.tasks or TASKS_PER_CORE * cores
     tables, ranges = counted(len(plan.mirrors), "table"), counted(len(plan.ranges), "range")
     logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
     def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
         attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
-        work = CopyRanges(m.source_url, exported, m.state.url, m.group, attempt.target)
+        rate = pace.rate and pace.rate / at_once
+        work = CopyRanges(m.source_url, exported, m.state.url, m.group, attempt.target, rate)
         mine = [(each, each.range.weight) for each in plan.ranges if each.relation.oid in oids]
-        units = deal(mine, TASKS_PER_CORE * m.spark.sparkContext.defaultParallelism)
+        units = deal(mine, hands)
         return attempt, gathered(run_tasks(m.spark, units, work))
 
     with progress_logged(m, plan.mirrors):
@@ -113,7 +142,7 @@ def _waiting(m: Mirroring) -> list[TableRow]:
     begin = (group and group.trimmed_lsn) or Lsn(0)
     waiting = []
     for row in m.state.tables(m.group):
-        if row.state in ("PENDING", "SNAPSHOT"):
+        if row.state in _WAITING:
             there = standings.get(row.oid)
             if there is not None and row.resync is None and there.position >= begin:
                 _copied(m, row, there)  # we died before we could note it

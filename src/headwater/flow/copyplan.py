@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.change import TableName
 from headwater.copy.reading import balanced, showing
+from headwater.copy.snapshot import Exported
 from headwater.errors import ConfigError, OperatorMustAct, TableError
 from headwater.flow.copyrange import RangeOfTable
 from headwater.flow.mirroring import Mirroring, fail
@@ -33,10 +34,10 @@ class CopyPlan:
     names: dict[int, TableName]
 
 
-def planned(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> CopyPlan:
+def planned(m: Mirroring, waiting: Sequence[TableRow], exported: Exported) -> CopyPlan:
     """What is to be copied, as the snapshot has it."""
     mirrors, ranges = {}, []
-    with showing(m.source_url, snapshot) as connection:
+    with showing(m.source_url, exported.snapshot_name) as connection:
         called = table_names(connection, [row.oid for row in waiting], [])
         lands = {row.oid: called.get(row.oid, row.lake) if row.options.followed_name else row.lake for row in waiting}
         names, moved = free_names(m, waiting, lands.values())
@@ -57,6 +58,6 @@ def planned(m: Mirroring, waiting: Sequence[TableRow], snapshot: str) -> CopyPla
             mirrors[row.oid] = mirror
             ranges += [RangeOfTable(relation, part, tuple(kinds.values()), where, history) for part in parts]
             known = [part.rows for part in parts if part.rows is not None]
-            m.state.record(m.group, row.oid, CopyBegun())
+            m.state.record(m.group, row.oid, CopyBegun(exported.lsn))
             m.state.record_progress(m.group, row.oid, 0, sum(known) if known else None)
     return CopyPlan(mirrors, ranges, moved)

@@ -15,6 +15,7 @@ from headwater import merge as merging
 from headwater.change import Lsn, Relation
 from headwater.copy.reading import Range, one_connection, read_range
 from headwater.copy.snapshot import Exported
+from headwater.copy.throttle import Throttle
 from headwater.lake import history
 from headwater.lake.quarantine import Origin, quarantined
 from headwater.lake.target import Destination, Reports, Target, misfits_of, rows_of
@@ -61,6 +62,7 @@ class CopyRanges:
     state_url: str
     group: str
     target: Target[Any]
+    rate: float | None = None  # bytes a second; None: as fast as it goes
 
     def __call__(self, pieces: Sequence[RangeOfTable]) -> Iterator[Written | Failed]:
         with closing(State.connect(self.state_url)) as state, one_connection():
@@ -68,7 +70,7 @@ class CopyRanges:
                 yield from self._copied(piece, state)
 
     def _copied(self, piece: RangeOfTable, state: State) -> Iterator[Written | Failed]:
-        oid, count = piece.relation.oid, 0
+        oid, count, throttle = piece.relation.oid, 0, Throttle(self.rate)
         bad: list[pa.Table] = []
 
         def rows() -> Iterator[tuple[pa.Table, None]]:
@@ -78,6 +80,7 @@ class CopyRanges:
                 self.source_url, name, piece.relation, piece.range, piece.kinds, piece.where
             ):
                 count += batch.num_rows
+                throttle.passed(batch.nbytes)
                 table = pa.Table.from_batches([batch])
                 if misfits:
                     bad.append(self._quarantined(piece, table, misfits))

@@ -23,10 +23,14 @@ from headwater.spark import surviving
 __all__ = ["deliver"]
 
 
-def deliver(m: Mirroring) -> Delivered:
-    """The next batch of whole transactions becomes one snapshot, positions included."""
+def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
+    """The next batch of whole transactions becomes one snapshot, positions included.
+
+    Tables that are behind the others come up to them first. With `leave_behind`, those that still catch up after their
+    copy do not: so others need not wait until they have.
+    """
     plan = m.sink.plan()
-    tables = chosen(m, plan)
+    tables = chosen(m, plan, leave_behind=leave_behind)
     if not tables.taking_part:
         return record(m, tables, Delivered())
     try:
@@ -35,7 +39,8 @@ def deliver(m: Mirroring) -> Delivered:
         mend(m)
         return record(m, tables, Delivered())
     if not batch.segments and not tables.behind and not batch.changes:
-        return record(m, tables, Delivered(batch.upto, plan.snapshot_id))
+        hindmost = min([batch.upto, *(each.position for each in tables.left.values())])
+        return record(m, tables, Delivered(hindmost, plan.snapshot_id))
     ready = prepared(m, plan, tables, batch)
     written = _write(m, ready, batch)
     failpoints.hit("deliver.written")

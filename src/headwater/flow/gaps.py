@@ -18,7 +18,7 @@ LOST = "segments of the log are gone, and changes of the table with them"
 def mend(m: Mirroring) -> None:
     """Have every table copied again that needs a change which is not in the log any more; the log goes on without it.
 
-    Only for whoever delivers: no table is being copied meanwhile.
+    Only for whoever delivers.
     """
     m.log.claim()
     missing = m.log.missing()
@@ -35,8 +35,15 @@ def mend(m: Mirroring) -> None:
 def _needed(m: Mirroring, missing: list[str]) -> dict[int, Lsn]:
     """The tables that cannot go on without what is gone, and a position after it."""
     begin, standings, changed = m.log.begin(), m.sink.standings(), m.log.changed(missing)
-    needed = {oid: end for oid, last, end in changed if oid in standings and standings[oid].position <= last}
-    rows = {row.oid: row for row in m.state.tables(m.group) if row.resync is None and row.state != "PAUSED"}
+    tables = m.state.tables(m.group)
+    # A copy that is under way, as the source was before what is gone, will not do.
+    copying = {row.oid for row in tables if row.state == "SNAPSHOT"}
+    needed = {
+        oid: end
+        for oid, last, end in changed
+        if oid in copying or (oid in standings and standings[oid].position <= last)
+    }
+    rows = {row.oid: row for row in tables if row.oid in copying or (row.resync is None and row.state != "PAUSED")}
     for oid, row in rows.items():
         # A lake that was restored from a backup may stand where the log does not begin yet.
         if row.state in ("CATCHUP", "STREAMING") and oid in standings and standings[oid].position < begin:

@@ -80,7 +80,7 @@ class LogSource:
         row, after, upto = self._row(), Lsn(position), self._reached()
         if not self.m.log.reaches(after):
             return TRIMMED
-        if row.copy_lsn is not None and row.copy_lsn > after:
+        if row.copy_lsn is not None and after < row.copy_lsn <= upto:
             return COPIED
         batch, newest = self._read(row, after, upto, None), self._relation(row, upto)
         if not all(covers(each, needed(newest, self.rules)) for each in batch.versions("UD")):

@@ -102,6 +102,12 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
     waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
     # Of a table that was dropped nothing more comes.
-    positions = [row.position for row in waiting if row.position is not None and not (row.stopped and row.dropped_lsn)]
+    needed = [row for row in waiting if not (row.stopped and row.dropped_lsn)]
+    positions = [at for row in needed if (at := _needed_from(row)) is not None]
     if positions and (gone := m.log.trim(min([*positions, *routes]), RETENTION) + m.log.collect_orphans()):
         logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))
+
+
+def _needed_from(row: TableRow) -> Lsn | None:
+    """From where on a table needs the log; None: a copy that has not begun brings all that came before it."""
+    return row.copy_lsn if row.position is None and row.state == "SNAPSHOT" else row.position

@@ -133,7 +133,12 @@ _OVERDUE = """
 
 
 def settle_names(m: Mirroring) -> None:
-    """Rename mirrors that could not have the names of their tables when the changes around them were delivered."""
+    """Rename mirrors that could not have the names of their tables when the changes around them were delivered.
+
+    As long as a table waits to be copied, it may be the one that has such a name.
+    """
+    if any(row.state in ("PENDING", "SNAPSHOT") for row in m.state.tables(m.group)):
+        return
     overdue = {oid for (oid,) in m.state.query(_OVERDUE, (m.group,))}
     if not overdue:
         return

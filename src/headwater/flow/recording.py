@@ -57,6 +57,8 @@ def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Fail
         if row.dropped_lsn is not None and row.dropped_lsn <= done.position:
             m.state.record(m.group, row.oid, Stopped(str(dropped_error(row, row.dropped_lsn))))
             continue
+        if row.oid in tables.left:
+            continue
         level = not tables.behind or row.oid not in tables.taking_part or done.upto.get(row.oid) == tables.upto
         if row.state == "CATCHUP" and level and (row.copy_lsn or end) <= end:
             m.state.record(m.group, row.oid, CaughtUp())

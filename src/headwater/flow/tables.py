@@ -28,14 +28,17 @@ class DeliveryTables:
     behind: bool = False  # those that take part come up to the others first
     upto: Lsn | None = None
     failed: Failures = field(default_factory=dict)
+    left: Mapping[int, Standing[Lsn]] = field(default_factory=dict)  # behind the others, who go on without them
 
     @property
     def start(self) -> Lsn:
         return min(each.position for each in self.taking_part.values())
 
 
-def chosen(m: Mirroring, plan: Plan[Lsn]) -> DeliveryTables:
-    """The tables to deliver now: all of them, or only those that are behind the others."""
+def chosen(m: Mirroring, plan: Plan[Lsn], *, leave_behind: bool) -> DeliveryTables:
+    """The tables to deliver now: all of them, or only those that are behind the others; or the others, if these were
+    only copied too long ago, and are to be left behind for once.
+    """
     rows = {row.oid: row for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING")}
     standing = {oid: plan.standings[oid] for oid in rows if oid in plan.standings}
     if len(standing) < len(rows):
@@ -48,10 +51,11 @@ def chosen(m: Mirroring, plan: Plan[Lsn]) -> DeliveryTables:
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
-    if behind:
+    if behind and not (leave_behind and all(rows[oid].state == "CATCHUP" for oid in behind)):
         return DeliveryTables(rows, standing, behind, True, lead, failed)
     fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
-    return DeliveryTables(rows, standing, standing, False, min(fences, default=None), failed)
+    foremost = {oid: each for oid, each in standing.items() if oid not in behind}
+    return DeliveryTables(rows, standing, foremost, False, min(fences, default=None), failed, behind)
 
 
 def _believe(m: Mirroring, row: TableRow, standing: Standing[Lsn]) -> None:

@@ -312,7 +312,7 @@ class Sink(Protocol[NewMirror, P]):
     ) -> Copy[P]:
         """Begin an attempt for these tables; mirrors whose names are needed get other `names` with it.
 
-        `attempt` is as in `Plan.begin`.
+        `attempt` is as in `Plan.begin`. Deliveries to other tables may go on until the commit.
         """
         ...
 
@@ -325,10 +325,14 @@ class Sink(Protocol[NewMirror, P]):
         ...
 
     def collect(self, attempts: Collection[str] = ()) -> int:
-        """Delete what attempts that failed or were killed have written; how many files. None may be under way.
+        """Delete what deliveries that failed or were killed have written; how many files. None may be under way.
 
         Those of the caller are `attempts`; from now on the lake refuses their commits.
         """
+        ...
+
+    def collect_copies(self) -> int:
+        """The same for copies that the sink has noted."""
         ...
 
     def probe(self) -> None:

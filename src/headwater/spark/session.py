@@ -45,6 +45,7 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.python.worker.reuse": "true",
+    "spark.scheduler.mode": "FAIR",  # the few tasks of a delivery do not queue behind the many of a copy
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",

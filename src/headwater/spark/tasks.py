@@ -18,12 +18,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headwater.spark.faults import needed_by_all, raised, shared_error
 from headwater.spark.worker import freeze_imports
 
-__all__ = ["JobDied", "collected", "deal", "on_partitions", "on_tasks", "run_tasks"]
+__all__ = ["JobCancelled", "JobDied", "collected", "deal", "on_partitions", "on_tasks", "run_tasks"]
 
 Item = TypeVar("Item")
 Report = TypeVar("Report")
 Batches = Iterator[pa.RecordBatch]
+_CANCELLED = "SPARK_JOB_CANCELLED"
 _CAUSE = re.compile(r"Lost task [^)]*\) \([^)]*\): (?:[\w.$]+: )?(.*)")
+
+
+class JobCancelled(Exception):
+    """A Spark job was cancelled by ourselves."""
 
 
 class JobDied(Exception):
@@ -86,6 +91,8 @@ def _translated() -> Iterator[None]:
     except (Py4JJavaError, PySparkException) as error:
         if isinstance(error, PythonException) and needed_by_all(str(error)):
             raise shared_error(str(error)) from error
+        if _CANCELLED in str(error):
+            raise JobCancelled from error
         cause = _CAUSE.search(str(error))
         what = cause[1] if cause else raised(str(error))
         raise JobDied(what.split(" Consider setting")[0]) from error

@@ -41,7 +41,9 @@ class IllegalTransition(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopyBegun:
-    """The table is being copied."""
+    """The table is being copied, as the source was at `position`: from there on, the log has to be kept for it."""
+
+    position: Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,8 @@ def _changed(row: TableRow, event: Event) -> TableRow:
     """Everything that the event changes except the state."""
     well = replace(row, error=None, failures=0, retry_at=None)
     match event:
-        case CopyBegun():
-            return replace(well, failures=row.failures)  # until the copy is there
+        case CopyBegun(position):
+            return replace(well, copy_lsn=position, failures=row.failures)  # until the copy is there
         case Copied(position):
             return _copied(well, position)
         case CaughtUp():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from headwater.spark import session, warm_up
 from headwater.state import Lock
 from headwater.state.processes import announced
 from headwater.supervise.beside import Beside
+from headwater.supervise.copying import Copying
 from headwater.supervise.grouproutes import GroupRoutes
 from headwater.supervise.opening import mirroring, open_state, when_free
 from headwater.supervise.reloading import Reloading
@@ -118,6 +119,7 @@ class _GroupDelivery(DeliveryThread):
         self._reload = reload
         self._flush = config.groups[name].flush
         self._beside = beside
+        self._others_at = 0.0  # when tables that need not catch up were last served
 
     def work(self) -> None:
         """Hold the group's lock and deliver; returns after `stop`, drained."""
@@ -133,7 +135,8 @@ class _GroupDelivery(DeliveryThread):
                 GroupRoutes(self._config, self._env, m, self._reload, self._beside) as routes,
             ):
                 state.record_error(self._group, "delivery", None)
-                self._deliver_until_stopped(m, routes, lock)
+                with Copying(self._config, self._env, self._group, self._spark, self._beside.precedence) as copying:
+                    self._deliver_until_stopped(m, routes, lock, copying)
                 self._drain(m)
                 routes.take_turns(landed=True)
 
@@ -141,16 +144,26 @@ class _GroupDelivery(DeliveryThread):
         with closing(open_state(self._config)) as state:
             state.record_error(self._group, "delivery", error)
 
-    def _deliver_until_stopped(self, m: flow.Mirroring, routes: GroupRoutes, lock: Lock) -> None:
+    def _deliver_until_stopped(self, m: flow.Mirroring, routes: GroupRoutes, lock: Lock, copying: Copying) -> None:
         tidied = -TIDY_EVERY
         while not self._ending.is_set():
-            if time.monotonic() - tidied > TIDY_EVERY:
-                self._tidy(m, routes)
-                tidied = time.monotonic()
-            flow.retry(m)
-            flow.copy(m)
+            copying.check()
+            with self._delivering(m):
+                if time.monotonic() - tidied > TIDY_EVERY:
+                    self._tidy(m, routes)
+                    tidied = time.monotonic()
+                flow.retry(m)
+                flow.settle_names(m)
             self._deliver_until_retry(m, routes)
             lock.keep()
+
+    @contextmanager
+    def _delivering(self, m: flow.Mirroring) -> Iterator[None]:
+        """Inside, neither maintenance nor a copy commits to the lake."""
+        with self._beside.precedence.delivery(self._config.groups[self._group].lake) as rewritten:
+            if rewritten:
+                m.sink.look_again()
+            yield
 
     def _deliver_until_retry(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
         until = time.monotonic() + RETRY_EVERY
@@ -169,10 +182,10 @@ class _GroupDelivery(DeliveryThread):
     def _deliver(self, m: flow.Mirroring) -> flow.Delivered | None:
         begun = time.monotonic()
         try:
-            with self._beside.precedence.delivery(self._config.groups[self._group].lake) as rewritten:
-                if rewritten:
-                    m.sink.look_again()
-                done = flow.deliver(m)
+            with self._delivering(m):
+                others_wait = begun - self._others_at >= self._flush.interval.total_seconds()
+                done = flow.deliver(m, leave_behind=others_wait)
+            self._others_at = begun if others_wait else self._others_at
         except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
             logger.warning("planning again: %s", error)  # the lake's position says what landed
             return None

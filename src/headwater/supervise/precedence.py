@@ -1,4 +1,4 @@
-"""Deliveries to a lake and maintenance of it, in threads of one process: deliveries go first."""
+"""Deliveries to a lake, and what commits beside them in threads of the same process: deliveries go first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Precedence:
     """Who is at work on which lake, by any name that its threads agree on.
 
     A delivery that was planned on files that maintenance has replaced must be planned again. So what maintenance
-    commits, it commits between two deliveries, and the next one waits for that moment.
+    commits, it commits between two deliveries, and the next one waits for that moment. So does a copy, and for that
+    the next delivery waits as long as it takes: a copy that meets a delivery of its table would have been for nothing.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Precedence:
         self._deliveries: Counter[str] = Counter()
         self._asked: Counter[str] = Counter()  # by maintenance, for a moment between deliveries
         self._held: set[str] = set()
+        self._alone: set[str] = set()
         self._rewritten: set[str] = set()
 
     @contextmanager
@@ -34,6 +36,7 @@ class Precedence:
         """Inside, a delivery is under way. Whether maintenance has changed the lake since the last one."""
         with self._changed:
             self._changed.wait_for(lambda: not self._gives_way(lake), MOMENT)
+            self._changed.wait_for(lambda: lake not in self._alone)
             self._deliveries[lake] += 1
             rewritten = lake in self._rewritten
             self._rewritten.discard(lake)
@@ -45,21 +48,27 @@ class Precedence:
                 self._changed.notify_all()
 
     @contextmanager
-    def between_deliveries(self, lake: str) -> Iterator[None]:
-        """Inside, no delivery to the lake is under way, for a moment. CommitConflict if there is no gap for long."""
+    def between_deliveries(self, lake: str, *, alone: bool = False) -> Iterator[None]:
+        """Inside, no delivery to the lake is under way, for a moment. CommitConflict if there is no gap for long.
+
+        With `alone`, there is none however long it takes.
+        """
         with self._changed:
             self._asked[lake] += 1
             try:
                 if not self._changed.wait_for(lambda: self._is_free(lake), PATIENCE):
-                    raise CommitConflict("deliveries leave maintenance no moment to commit", hint="it comes again")
+                    raise CommitConflict("deliveries leave no moment to commit between them", hint="it comes again")
             finally:
                 self._asked[lake] -= 1
             self._held.add(lake)
+            if alone:
+                self._alone.add(lake)
         try:
             yield
         finally:
             with self._changed:
                 self._held.discard(lake)
+                self._alone.discard(lake)
                 self._rewritten.add(lake)
                 self._changed.notify_all()
 

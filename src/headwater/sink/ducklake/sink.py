@@ -118,7 +118,7 @@ class DuckLakeSink(Generic[P]):
             snapshot = self._lake.snapshot()
             new = new_quarantine(self._lake) if self._stream.misfits else None
             kept = new or (found_quarantine(self._lake) if self._stream.misfits else None)
-        name = attempt or self._lake.begin(self.source)
+        name = attempt or self._lake.begin(self._copies)
         target = DuckLakeTarget(landings, landing(kept) if kept else None, snapshot.id + 1, self.source, name)
         return DuckLakeCopy(self._lake, mirrors, names, target, attempt is None, new)
 
@@ -132,6 +132,14 @@ class DuckLakeSink(Generic[P]):
 
     def collect(self, attempts: Collection[str] = ()) -> int:
         return self._lake.collect(self.source, attempts)
+
+    def collect_copies(self) -> int:
+        return self._lake.collect(self._copies)
+
+    @property
+    def _copies(self) -> str:
+        """Under which name copies are noted: a delivery takes all attempts under its own that it finds for dead."""
+        return f"{self.source}/copy"
 
     def probe(self) -> None:
         self.standings()

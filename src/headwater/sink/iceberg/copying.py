@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitError, HeadwaterError, TableError
+from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.fileio import reaching_files
 from headwater.iceberg.snapshots import next_snapshot
 from headwater.lake.counts import Counts
@@ -27,7 +28,7 @@ from headwater.lake.stream import P
 from headwater.lake.target import SETTLED, Reports, misfits_of, rows_of
 from headwater.sink.iceberg.columns import Evolved
 from headwater.sink.iceberg.delivery import schema_updates
-from headwater.sink.iceberg.healing import drop_replaced
+from headwater.sink.iceberg.healing import drop_replaced, heal
 from headwater.sink.iceberg.lake import PROPERTIES, IcebergLake, TableCommit, not_where_planned
 from headwater.sink.iceberg.ledger import LedgerEntry, Replaced
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors, third_name
@@ -94,6 +95,7 @@ class IcebergCopy(Generic[P]):
     mirrors: Sequence[StagedMirror[P]]
     names: Mapping[int, TableName]  # that other mirrors get with it
     target: IcebergTarget
+    attempts: Attempts  # among which it is noted
 
     def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         try:
@@ -104,12 +106,13 @@ class IcebergCopy(Generic[P]):
 
     def _committed(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
         lake = self.lake
+        heal(lake)  # the copy's values come next, and only the newest can be taken back
         landing = [each for each in self.mirrors if each.mirror.oid in tables]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
         planned = lake.quarantine()  # the ledger's commits load it again, with what others have done to it meanwhile
         settled = settle_all(lake, self.target, replaced, at)
         try:
-            lake.attempts.check(self.target.attempt)
+            self.attempts.check(self.target.attempt)
             self._announce(landing)
             own = _own_names(landing) if self.names else {}
             rename_mirrors(lake, {**self.names, **own, **_making_way(landing, self.names)})
@@ -120,7 +123,7 @@ class IcebergCopy(Generic[P]):
         counts, missed = self._landed(landing, reports, at, kept=kept)
         failpoints.hit("iceberg.replaced")
         self._tidy([each for each in landing if each.mirror.oid not in missed])
-        lake.attempts.end(self.target.attempt)
+        self.attempts.end(self.target.attempt)
         return Landed(at.value, counts, frozenset(missed))
 
     def discard(self, reports: Reports) -> None:

@@ -128,7 +128,19 @@ class IcebergLake(Generic[P]):
 
     @property
     def attempts(self) -> Attempts:
-        return Attempts(self.quarantine().metadata.location, self.source, self.s3)
+        """Those of deliveries: each takes all of them that it finds for dead. So what goes on beside has its own."""
+        return self._attempts(self.source)
+
+    @property
+    def copies(self) -> Attempts:
+        return self._attempts(f"{self.source}/copy")
+
+    @property
+    def chores(self) -> Attempts:
+        return self._attempts(f"{self.source}/maintenance")
+
+    def _attempts(self, name: str) -> Attempts:
+        return Attempts(self.quarantine().metadata.location, name, self.s3)
 
     @property
     def dropped(self) -> DroppedFolders:

@@ -17,7 +17,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, PrimitiveType
 from headwater import failpoints
 from headwater.change import TableName
 from headwater.errors import CommitConflict, TableError
-from headwater.iceberg.attempts import Attempts, attempt_of
+from headwater.iceberg.attempts import attempt_of
 from headwater.iceberg.credentials import s3_of_table
 from headwater.iceberg.model import LiveFile
 from headwater.iceberg.orphans import Orphan
@@ -73,11 +73,11 @@ class IcebergMaintenance:
         if found is None or not bins:
             return None
         metadata = found.metadata
-        attempt = self._attempts.begin([metadata.location])
+        attempt = self.lake.chores.begin([metadata.location])
         key = [each.name for each in self._key(found)]
         ordered = bool(key) and metadata.default_sort_order_id != 0
         writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, s3_of_table(found))
-        return IcebergMerging(self.lake, self._attempts, found, bins, writer)
+        return IcebergMerging(self.lake, self.lake.chores, found, bins, writer)
 
     def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
         for attempt in range(_TRIES):
@@ -104,12 +104,7 @@ class IcebergMaintenance:
         return _counted(sweep(self.lake, table, age))
 
     def collect(self) -> int:
-        return collected(self.lake, self._attempts)
-
-    @property
-    def _attempts(self) -> Attempts:
-        """Its own, since a delivery takes all of its own that it finds for dead."""
-        return Attempts(self.lake.quarantine().metadata.location, f"{self.lake.source}/maintenance", self.lake.s3)
+        return collected(self.lake, self.lake.chores)
 
     def _loaded(self, name: TableName) -> Table | None:
         """None for one that we dropped; TableError if the lake does not have it for another reason."""

@@ -117,16 +117,16 @@ class IcebergSink(Generic[P]):
         self,
         mirrors: Sequence[NewMirror[P]],
         names: Mapping[int, TableName],
-        attempt: str | None = None,  # noqa: ARG002
+        attempt: str | None = None,
     ) -> IcebergCopy[P]:
-        heal(self._lake)  # the copy's values come next, and only the newest can be taken back
         ready = [staged(self._lake, each) for each in mirrors]
         landings = {each.mirror.oid: each.landing for each in ready}
         kept = self._lake.quarantine()
         own = landing(kept, kept.schema(), quarantine.KNOWN_BY)
-        noted = self._lake.attempts.begin([each.location for each in (*landings.values(), own)])
+        attempts = self._lake.copies if attempt is None else self._lake.attempts
+        noted = attempts.begin([each.location for each in (*landings.values(), own)])
         target = IcebergTarget(landings, own, self.source, noted)
-        return IcebergCopy(self._lake, ready, names, target)
+        return IcebergCopy(self._lake, ready, names, target, attempts)
 
     def names(self, given_up: Iterable[int]) -> IcebergNames:
         here = self.standings()
@@ -144,6 +144,10 @@ class IcebergSink(Generic[P]):
         count = collected(self._lake, self._lake.attempts)
         heal(self._lake)
         return count
+
+    def collect_copies(self) -> int:
+        self._lake.renew()
+        return collected(self._lake, self._lake.copies)
 
     def probe(self) -> None:
         self.standings()

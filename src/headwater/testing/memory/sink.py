@@ -127,6 +127,9 @@ class MemorySink(Generic[P]):
     def collect(self, attempts: Collection[str] = ()) -> int:  # noqa: ARG002
         return 0  # what was not committed was never anywhere
 
+    def collect_copies(self) -> int:
+        return 0
+
     def probe(self) -> None:
         self.standings()
 

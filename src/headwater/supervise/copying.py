@@ -1,0 +1,114 @@
+"""Copies of a group's tables, in a thread beside its deliveries: tables that are mirrored do not wait for a copy."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from functools import partial
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from headwater import flow
+from headwater.config import Config
+from headwater.errors import CommitUnknown, HeadwaterError, OperatorMustAct
+from headwater.logs import redact
+from headwater.supervise.opening import mirroring, open_state
+from headwater.supervise.precedence import Precedence
+from headwater.supervise.threads import BACKOFF_FIRST, BACKOFF_LONGEST
+
+__all__ = ["Copying"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY = 0.5
+POOL = "copies"  # of Spark's scheduler, which gives tasks of deliveries their turn
+
+_DELIVERED = (
+    "SELECT EXISTS (SELECT FROM headwater.tables WHERE group_name = ANY(%s) AND state IN ('CATCHUP', 'STREAMING'))"
+)
+
+
+class Copying:
+    """The thread, for the length of a `with` block of whoever holds the group's lock."""
+
+    def __init__(
+        self, config: Config, env: Mapping[str, str], group: str, spark: SparkSession, precedence: Precedence
+    ) -> None:
+        self._config, self._env, self._group, self._spark = config, env, group, spark
+        self._alone = partial(precedence.between_deliveries, config.groups[group].lake, alone=True)
+        self._ending = threading.Event()
+        self._met: Exception | None = None
+        self._told: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"copies of group {group}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        while self._thread.is_alive():
+            self._spark.sparkContext.cancelJobGroup(self._thread.name)
+            self._thread.join(LOOK_EVERY)
+
+    def check(self) -> None:
+        """Raise what has ended the thread: an operator must act, or Spark is gone."""
+        if self._met is not None:
+            raise self._met
+
+    def _run(self) -> None:
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+        self._spark.sparkContext.setJobGroup(self._thread.name, self._thread.name)
+        wait = BACKOFF_FIRST
+        while not self._ending.is_set():
+            begun = time.monotonic()
+            try:
+                self._copy_until_stopped()
+            except OperatorMustAct as error:
+                self._met = error
+                return
+            except HeadwaterError as error:  # deliveries go on
+                self._tell(error)
+            except Exception as error:
+                if not self._ending.is_set():  # else it was cancelled
+                    self._met = error
+                return
+            wait = BACKOFF_FIRST if time.monotonic() - begun > BACKOFF_LONGEST else min(wait * 2, BACKOFF_LONGEST)
+            self._ending.wait(wait)
+
+    def _copy_until_stopped(self) -> None:
+        with (
+            closing(open_state(self._config)) as state,
+            closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
+        ):
+            m.sink.collect_copies()
+            while not self._ending.wait(LOOK_EVERY):
+                try:
+                    flow.copy(m, self._alone, self._pace(m))
+                except CommitUnknown as error:
+                    logger.warning("looking whether the copy has landed: %s", error)  # the lake's positions say
+                    continue
+                self._tell(None)
+
+    def _tell(self, error: HeadwaterError | None) -> None:
+        """Note what keeps the tables from being copied."""
+        said = None
+        if error is not None:
+            logger.error("%s: %s", self._thread.name, error)
+            said = f"tables cannot be copied: {redact(str(error), self._config.secrets())}"
+        if said != self._told:
+            with suppress(HeadwaterError), closing(open_state(self._config)) as state:
+                state.record_error(self._group, "delivery", said)
+                self._told = said
+
+    def _pace(self, m: flow.Mirroring) -> flow.Pace:
+        """As the config says; as long as nothing is delivered, a copy may have all cores, later it leaves one free."""
+        copy = self._config.groups[self._group].copying
+        ((delivered,),) = m.state.query(_DELIVERED, (list(self._config.groups),))
+        cores = self._spark.sparkContext.defaultParallelism
+        free = max(cores - 1, 1) if delivered else None
+        return flow.Pace(copy.tasks or free, copy.rate)
