@@ -33,7 +33,7 @@ def commit_times(sink: Sink[Any, Lsn], commits: int) -> list[float]:
     """Seconds that planning and committing take, for each of so many commits that update some rows."""
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(_TABLE, _KINDS, _TABLE.table))], {})
     notes = copy.target.write(rows_of(_OID), [(_rows(0, _ROWS), None)])
-    copy.commit([_OID], {rows_of(_OID): notes}, Lsn(1))
+    copy.commit({_OID: Lsn(1)}, {rows_of(_OID): notes})
     return [_commit(sink, number) for number in range(commits)]
 
 

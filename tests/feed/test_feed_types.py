@@ -67,7 +67,7 @@ def copied(source: FeedBench, sink: Sink[Any, Any], columns: Sequence[Field]) ->
     units = source.table().scan(source.table().newest())
     rows = pa.concat_tables([table for unit in units for table in unit.read(columns, ())]).select(list(kinds))
     note = written(attempt.target, rows_of(1), [(rows, None)])
-    attempt.commit([1], {rows_of(1): note}, FEED.position(source.newest))
+    attempt.commit({1: FEED.position(source.newest)}, {rows_of(1): note})
 
 
 def test_every_type_reaches_a_ducklake(source: FeedBench, tmp_path: Path) -> None:

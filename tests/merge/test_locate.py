@@ -78,7 +78,7 @@ class Located:
         with closing(self.sink) as sink:
             copy = sink.begin_copy([sink.new_mirror(MirrorSpec(self.of, kinds_of(self.of), T))], {})
             notes = copy.target.write(rows_of(OID), [(self._typed(rows), None)])
-            copy.commit([OID], {rows_of(OID): notes}, Lsn(1))
+            copy.commit({OID: Lsn(1)}, {rows_of(OID): notes})
         self.rows = dict(rows)
 
     def deliver(self, upserts: Mapping[Key, str], deletes: Collection[Key] = ()) -> None:
@@ -238,7 +238,7 @@ def test_rows_without_a_key_are_not_in_an_index(address: LakeAddress, tmp_path: 
     with closing(lake.sink) as sink:
         copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
         rows = typed(of, [(number, None if number % 3 else f"b{number}", "v") for number in range(30)])
-        copy.commit([OID], {rows_of(OID): copy.target.write(rows_of(OID), [(rows, None)])}, Lsn(1))
+        copy.commit({OID: Lsn(1)}, {rows_of(OID): copy.target.write(rows_of(OID), [(rows, None)])})
     lake.rows = {(f"b{number}",): "v" for number in range(0, 30, 3)}
     lake.check([(f"b{number}",) for number in range(40)])
 

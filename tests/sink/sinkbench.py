@@ -96,7 +96,7 @@ class Bench:
         sink = self.sink
         attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), of.table, **options))], {})
         reports = {rows_of(of.oid): written(attempt.target, rows_of(of.oid), [(typed(of, rows), None)])}
-        return attempt.commit([of.oid], reports, self.at(at))
+        return attempt.commit({of.oid: self.at(at)}, reports)
 
     def deliver(self, upto: int, *, of: Relation | None = None, plan: Plan[Any] | None = None, **change: Any) -> Landed:
         return self.attempt(of=of, plan=plan, **change).commit(upto)

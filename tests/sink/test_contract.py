@@ -222,7 +222,7 @@ def test_collecting_leaves_files_alone_that_an_attempt_has_landed(bench: Bench) 
     noted, sink, table = uuid.uuid4().hex, bench.sink, relation()
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {}, noted)
     rows = written(copy.target, rows_of(OID), [(typed(table, [(1, "a"), (2, "b")]), None)])
-    copy.commit([OID], {rows_of(OID): rows}, bench.at(100))
+    copy.commit({OID: bench.at(100)}, {rows_of(OID): rows})
     bench.attempt(insert=[(3, "c")], update=[(2, "new")], noted=noted).commit(200)
     bench.attempt(insert=[(4, "killed")], noted=noted)
     assert sink.collect([noted]) == (0 if bench.inlined else 1)
@@ -241,7 +241,7 @@ def test_a_copy_goes_on_beside_deliveries_that_collect_what_others_have_left(ben
     bench.sink.collect()
     bench.deliver(300, delete=[2])
     copying.look_again()
-    copy.commit([OTHER], {rows_of(OTHER): rows}, bench.at(250))
+    copy.commit({OTHER: bench.at(250)}, {rows_of(OTHER): rows})
     assert (bench.rows(T), bench.rows(U)) == ([(1, "new")], [(7, "copied")])
     assert {oid: each.position for oid, each in bench.sink.standings().items()} == {
         OID: bench.at(300),
@@ -259,7 +259,39 @@ def test_what_a_copy_that_was_killed_has_written_is_collected(bench: Bench) -> N
     assert bench.sink.collect() == 0
     assert bench.sink.collect_copies() == 1
     with pytest.raises(CommitConflict, match="has closed attempt"):
-        copy.commit([OTHER], {}, bench.at(200))
+        copy.commit({OTHER: bench.at(200)}, {})
+
+
+def test_a_copy_goes_on_with_the_files_of_one_that_was_killed(bench: Bench) -> None:
+    bench.copy([(1, "other")], of=relation(oid=OTHER, name=U))
+    table, to = relation(), rows_of(OID)
+    for at in (200, 400):  # its first copy, and another one in its place
+        sink = bench.sink
+        killed = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
+        rows, note = written(killed.target, to, [(typed(table, [(1, "done")]), None)]), killed.note(OID)
+        sink = bench.sink
+        assert not sink.has_landed(OID, note)
+        sink.collect_copies([killed.name])
+        taken_up = sink.taken_up(sink.new_mirror(MirrorSpec(table, kinds_of(table), T)), note, misfits=False)
+        assert taken_up is not None
+        copy = sink.begin_copy([taken_up], {})
+        rows += written(copy.target, to, [(typed(table, [(2, "the rest")]), None)])
+        copy.commit({OID: bench.at(at)}, {to: rows})
+        assert bench.sink.has_landed(OID, note)
+        assert bench.rows() == [(1, "done"), (2, "the rest")]
+        bench.sink.collect_copies()
+        bench.sink.collect_copies()
+        bench.deliver(at + 100, update=[(1, "on")], delete=[2])
+        assert bench.rows() == [(1, "on")]
+        assert bench.sink.lost(every_file=True) == {}
+
+
+def test_a_copy_does_not_go_on_with_files_that_were_written_for_other_columns(bench: Bench) -> None:
+    sink, table = bench.sink, relation()
+    killed = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
+    note = killed.note(OID)
+    other = relation(*table.columns, column("more", "text", 3))
+    assert sink.taken_up(sink.new_mirror(MirrorSpec(other, kinds_of(other), T)), note, misfits=False) is None
 
 
 @EVERY_STREAM
@@ -436,7 +468,7 @@ def test_a_mirror_gets_the_name_of_one_that_goes_with_a_copy(bench: Bench) -> No
     sink, of = bench.sink, relation(oid=99)
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OTHER,)))], {OID: U})
     reports = {rows_of(99): written(copy.target, rows_of(99), [(typed(of, [(2, "new")]), None)])}
-    copy.commit([99], reports, bench.at(200))
+    copy.commit({99: bench.at(200)}, reports)
     assert (bench.rows(T), bench.rows(U)) == ([(2, "new")], [(1, "t")])
     assert {oid: each.name for oid, each in bench.sink.standings().items()} == {OID: U, 99: T}
 
@@ -453,7 +485,7 @@ def test_tables_take_the_places_of_each_others_mirrors(bench: Bench) -> None:
         rows_of(oid): written(copy.target, rows_of(oid), [(typed(of, [(oid, "new")]), None)])
         for oid, (of, _) in new.items()
     }
-    copy.commit(new, reports, bench.at(200))
+    copy.commit(dict.fromkeys(new, bench.at(200)), reports)
     assert (bench.rows(T), bench.rows(U)) == ([(98, "new")], [(99, "new")])
     assert {oid: each.name for oid, each in bench.sink.standings().items()} == {98: T, 99: U}
 
@@ -465,7 +497,7 @@ def test_a_copy_that_meets_a_newer_mirror_does_not_land(bench: Bench) -> None:
     attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bench.deliver(200, insert=[(2, "b")])
     with pytest.raises((AlreadyDelivered, CommitConflict)):
-        attempt.commit([OID], {}, bench.at(150))
+        attempt.commit({OID: bench.at(150)}, {})
     assert bench.rows() == [(1, "a"), (2, "b")]
 
 
@@ -571,7 +603,7 @@ def test_open_values_of_a_table_that_is_copied_again_are_settled(bench: Bench) -
     sink, table = bench.sink, relation()
     attempt = sink.begin_copy([sink.new_mirror(MirrorSpec(table, kinds_of(table), T))], {})
     bad = written(attempt.target, misfits_of(OID), [(misfits(bench.source, OID, "still bad"), None)])
-    assert attempt.commit([OID], {misfits_of(OID): bad}, bench.at(300)).counts[OID].quarantined == 1
+    assert attempt.commit({OID: bench.at(300)}, {misfits_of(OID): bad}).counts[OID].quarantined == 1
     settled = {row["value"]: row["resolved_lsn"] for row in bench.read(quarantine.NAME)}
     assert settled == {"old": str(bench.at(300)), "still bad": None}
 
@@ -620,7 +652,7 @@ def test_a_lake_of_a_stream_without_misfits_has_no_quarantine(bench: Bench) -> N
 def test_a_history_has_its_own_columns_first(bench: Bench) -> None:
     sink, table = bench.sink, relation()
     mirror = sink.new_mirror(MirrorSpec(table, kinds_of(table), T, history=True))
-    sink.begin_copy([mirror], {}).commit([OID], {}, bench.at(100))
+    sink.begin_copy([mirror], {}).commit({OID: bench.at(100)}, {})
     assert bench.rows() == []
     delivery = sink.plan().begin({OID: ("id",)})
     rows = typed(table, [(1, "a")])
@@ -778,5 +810,5 @@ def test_a_partitioned_history_divides_copied_rows_too(bench: Bench) -> None:
         [{"_op": "copy", "_commit_ts": each, "id": at} for at, each in enumerate(moments)],
         schema=pa.schema([*history.SCHEMA, ("id", pa.int32()), ("v", pa.large_string())]),
     )
-    attempt.commit([OID], {rows_of(OID): written(attempt.target, rows_of(OID), [(rows, None)])}, bench.at(100))
+    attempt.commit({OID: bench.at(100)}, {rows_of(OID): written(attempt.target, rows_of(OID), [(rows, None)])})
     assert [row["id"] for row in sorted(bench.read(T), key=lambda row: row["id"])] == [0, 1, 2]

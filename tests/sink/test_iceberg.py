@@ -95,7 +95,7 @@ def test_a_copy_in_place_replaces_all_rows_though_another_client_has_compacted_t
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
     reports = {rows_of(OID): written(copy.target, rows_of(OID), [(typed(of, [(5, "new")]), None)])}
     ice.compacted()
-    copy.commit([OID], reports, Lsn(300))
+    copy.commit({OID: Lsn(300)}, reports)
     assert ice.rows() == [(5, "new")]
 
 
@@ -217,7 +217,7 @@ def test_values_in_quarantine_that_move_while_their_table_is_copied_again_are_se
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T))], {})
     ice.compacted(quarantine.NAME)  # which may be another group's doing, too
     with pytest.raises(CommitConflict, match="another client has changed rows of main"):
-        copy.commit([OID], {}, Lsn(300))
+        copy.commit({OID: Lsn(300)}, {})
     ice.copy([(2, "b")], at=300)
     assert [(row["value"], row["resolved_lsn"]) for row in ice.read(quarantine.NAME)] == [("bad", "0/12C")]
 
@@ -239,7 +239,7 @@ def test_files_of_a_copy_that_has_landed_stay_whatever_fails_after_it(tmp_path: 
             copy = sink.begin_copy([sink.new_mirror(spec)], {})
             reports = {rows_of(oid): written(copy.target, rows_of(oid), [(typed(of[oid], [(oid, "a")]), None)])}
             try:
-                copy.commit([oid], reports, Lsn(100))
+                copy.commit({oid: Lsn(100)}, reports)
             except CommitConflict:  # as if nothing had landed
                 copy.discard(reports)
         assert server.catalog.load_table(tuple(T)).scan().to_arrow().to_pylist() == [{"id": 99, "v": "a"}]

@@ -248,7 +248,7 @@ def test_a_copy_that_was_begun_before_a_merge_replaces_all_rows(busy: Kept) -> N
     mirror = sink.new_mirror(MirrorSpec(of, kinds_of(of), T))
     attempt = sink.begin_copy([mirror], {})
     busy.merge()
-    attempt.commit([OID], {}, Lsn(500))
+    attempt.commit({OID: Lsn(500)}, {})
     assert busy.rows() == []
     assert busy.standing().position == Lsn(500)
 
@@ -451,7 +451,7 @@ def test_a_mirror_that_a_copy_replaces_goes_though_the_process_dies_before_it_is
     copy = sink.begin_copy([sink.new_mirror(MirrorSpec(of, kinds_of(of), T, replaces=(OID, OTHER)))], {})
     assert isinstance(copy, IcebergCopy)
     copy._announce(copy.mirrors)
-    copy._landed(copy.mirrors, {}, Lsn(300), kept=False)
+    copy._landed(copy.mirrors, {}, {99: Lsn(300)}, kept=False)
     assert kept.catalog.table_exists(tuple(U))
     kept.sink.collect()
     assert not kept.catalog.table_exists(tuple(U))
@@ -482,7 +482,7 @@ def test_a_copy_whose_name_another_client_has_taken_leaves_no_file(kept: Kept) -
     reports = {rows_of(OID): written(copy.target, rows_of(OID), [(typed(of, [(1, "t")]), None)])}
     before = files_in(kept.table.location())
     with pytest.raises((TableError, CommitConflict)):
-        copy.commit([OID], reports, Lsn(100))
+        copy.commit({OID: Lsn(100)}, reports)
     copy.discard(reports)
     location = copy.target.landing(rows_of(OID)).location  # type: ignore[attr-defined]
     assert location != kept.table.location()

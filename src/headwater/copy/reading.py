@@ -9,9 +9,10 @@ user wants in another type are printed by their output function, as pgoutput doe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -29,9 +30,21 @@ from headwater.values.decode import Bad, Decoded, decode
 from headwater.values.moments import DAY_US, INFINITE_DAY, INFINITE_US
 from headwater.values.types import LakeType, lake_type
 
-__all__ = ["Range", "balanced", "one_connection", "read_expressions", "read_range", "showing"]
+__all__ = [
+    "FEWEST_PAGES",
+    "Done",
+    "Range",
+    "balanced",
+    "files_of",
+    "one_connection",
+    "read_expressions",
+    "read_range",
+    "showing",
+]
 
-_MOST_PAGES, _FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
+_MOST_PAGES, FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
+Done = Mapping[int, Collection[tuple[int, int | None]]]  # by the table that has them: first pages, and ends
+
 _TROUBLE = ("08", "53", "57")  # SQLSTATE classes that pass: connection, resources, an operator's shutdown
 
 
@@ -48,18 +61,30 @@ class Range:
     @property
     def weight(self) -> int:
         """How much there is to read, as far as that is known; one more than its pages, since none is free."""
-        return 1 + (self.end_page - self.first_page if self.end_page is not None else _FEWEST_PAGES)
+        return 1 + (self.end_page - self.first_page if self.end_page is not None else FEWEST_PAGES)
 
 
-def balanced(conn: psycopg.Connection, oid: int, cores: int) -> list[Range]:
+def balanced(
+    conn: psycopg.Connection, oid: int, cores: int, done: Done = MappingProxyType({}), fewest: int = FEWEST_PAGES
+) -> list[Range]:
     """Cut a table so that every core has something to do, none waits long at the end, and no task reads too much.
 
-    A partitioned table is cut leaf by leaf: at least one range each.
+    A partitioned table is cut leaf by leaf: at least one range each. Pages that are `done` are left out.
     """
     leaves = _leaves(conn, oid)
     share = sum(leaf.pages for leaf in leaves) // (4 * cores)
-    pages = min(max(share, _FEWEST_PAGES), _MOST_PAGES)
-    return [part for leaf in leaves for part in _cut(leaf, pages)]
+    pages = min(max(share, fewest), _MOST_PAGES)
+    return [part for leaf in leaves for part in _cut(leaf, pages, done.get(leaf.oid, ()))]
+
+
+def files_of(conn: psycopg.Connection, oid: int) -> dict[int, int]:
+    """The file that holds the pages of a table, or of each partition of it: after a rewrite it is another one."""
+    found = conn.execute(
+        "SELECT c.oid::bigint, c.relfilenode::bigint FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = %(oid)s"
+        " OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass) WHERE isleaf)) ORDER BY 1",
+        {"oid": oid},
+    )
+    return dict(found.fetchall())
 
 
 @contextmanager
@@ -107,12 +132,25 @@ def _leaves(conn: psycopg.Connection, oid: int) -> list[_Leaf]:
     ]
 
 
-def _cut(leaf: _Leaf, pages: int) -> Iterator[Range]:
-    for first in range(0, max(leaf.pages, 1), pages):
-        end = min(first + pages, leaf.pages)
-        rows = None if leaf.density is None else round((end - first) * leaf.density)
-        # Pages may be added meanwhile, and VACUUM may not have counted the newest: the last range is open.
-        yield Range(leaf.oid, leaf.table, first, end if end < leaf.pages else None, rows)
+def _cut(leaf: _Leaf, pages: int, done: Collection[tuple[int, int | None]]) -> Iterator[Range]:
+    """The ranges of a table between those that are done."""
+    begin = 0
+    for first, end in sorted(done, key=lambda each: each[0]):
+        yield from _pieces(leaf, begin, first, pages)
+        if end is None:
+            return  # whatever was added since is in the log
+        begin = end
+    # Pages may be added meanwhile, and VACUUM may not have counted the newest: the last range is open.
+    *others, last = _pieces(leaf, begin, max(leaf.pages, begin + 1), pages)
+    yield from others
+    yield replace(last, end_page=None)
+
+
+def _pieces(leaf: _Leaf, begin: int, end: int, pages: int) -> Iterator[Range]:
+    for first in range(begin, end, pages):
+        last = min(first + pages, end)
+        rows = None if leaf.density is None else round((min(last, max(leaf.pages, first)) - first) * leaf.density)
+        yield Range(leaf.oid, leaf.table, first, last, rows)
 
 
 def read_range(

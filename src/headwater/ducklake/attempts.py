@@ -81,8 +81,8 @@ def abandon(tx: Transaction, found: Collection[str]) -> set[str]:
     return given_up
 
 
-def close(tx: Transaction, source: str, elsewhere: Collection[str]) -> dict[str, bool]:
-    """Close all attempts of a source, and these that are noted elsewhere.
+def close(tx: Transaction, source: str, elsewhere: Collection[str], spared: Collection[str] = ()) -> dict[str, bool]:
+    """Close all attempts of a source but the `spared` ones, and these that are noted elsewhere.
 
     Returns the names of those whose files are to be looked for, and whether each was closed before.
     """
@@ -93,9 +93,13 @@ def close(tx: Transaction, source: str, elsewhere: Collection[str]) -> dict[str,
             source,
             _FORGOTTEN,
         )
+        if attempt not in spared
     }
     tx.execute_many(_NOTE_ELSEWHERE, [(each, _CLOSED) for each in elsewhere])
-    tx.execute("UPDATE headwater_attempt SET closed = %s WHERE source = %s AND closed = %s", _CLOSED, source, _OPEN)
+    tx.execute_many(
+        "UPDATE headwater_attempt SET closed = %s WHERE attempt = %s AND source = %s AND closed = %s",
+        [(_CLOSED, attempt, source, _OPEN) for attempt, closed in found.items() if not closed],
+    )
     return dict.fromkeys(elsewhere, False) | found
 
 

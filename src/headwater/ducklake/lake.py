@@ -201,6 +201,12 @@ class Lake:
         id_ = str(uuid.uuid4())
         return NewTable(name, id_, schema_path + safe_folder(name.name, id_), numbered(tuple(columns)))
 
+    def uuid_of(self, table: LakeTable) -> str:
+        """What identifies a table for as long as the lake has it."""
+        with self.reading() as tx:
+            ((uuid,),) = tx.rows("SELECT table_uuid FROM ducklake_table WHERE table_id = %s LIMIT 1", table.id)
+        return str(uuid)
+
     def commit(self, commit: PlannedCommit) -> int:
         """Write it as one snapshot, on top of what others committed meanwhile; return its id.
 
@@ -221,12 +227,12 @@ class Lake:
         """Note an attempt to write: files get its name, and `commit` lands it. `collect` deletes what does not land."""
         return self.changed_by(lambda tx: attempts.begin(tx, source))
 
-    def collect(self, source: str, elsewhere: Collection[str] = ()) -> int:
+    def collect(self, source: str, elsewhere: Collection[str] = (), spared: Collection[str] = ()) -> int:
         """Delete the files of a source's attempts that did not land, and of these that are noted elsewhere; how many.
 
-        None may be under way.
+        None may be under way. Those of `spared` ones stay.
         """
-        left = self.changed_by(lambda tx: attempts.close(tx, source, elsewhere))
+        left = self.changed_by(lambda tx: attempts.close(tx, source, elsewhere, spared))
         if not left:
             return 0
         with self.reading() as tx:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from headwater import failpoints
 from headwater.change import Lsn
 from headwater.copy.snapshot import Exported, exported_snapshot
 from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError
-from headwater.flow.copyplan import CopyPlan, planned
-from headwater.flow.copyrange import CopyOutcome, CopyRanges, gathered
+from headwater.flow.copyplan import CopyPlan, PlannedTable, planned
+from headwater.flow.copyrange import CopyRanges
 from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
-from headwater.lake.target import misfits_of, rows_of
+from headwater.lake.target import Destination, Reports
+from headwater.merge.outcome import Failed, Written, failures
 from headwater.spark import Survived, deal, run_tasks, surviving
 from headwater.state import TableRow
+from headwater.state.copies import KeptCopy
 from headwater.state.transitions import Copied
 from headwater.words import counted
 
@@ -56,73 +60,132 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Pace = ALL_OUT) -> dict
         rows = {row.oid: row for row in _waiting(m)}
     if not rows:
         return {}
+    m.sink.collect_copies(_unfinished(m))
     with exported_snapshot(m.source_url) as exported:
         plan = planned(m, list(rows.values()), exported)
-        if not plan.mirrors:
+        if not plan.tables:
             return {}
         survived = _written(m, plan, exported, pace)
     for oid, error in survived.failed.items():
         fail(m, rows[oid], error)
     if survived.done is None:
         return {}
-    attempt, done = survived.done
-    for oid, error in done.failed.items():
-        attempt.discard({to: done.reports.get(to, []) for to in (rows_of(oid), misfits_of(oid))})
+    attempt, failed = survived.done
+    kept = m.state.kept_copies(m.group)
+    for oid, error in failed.items():
+        attempt.discard(_reports({oid: kept[oid]} if oid in kept else {}))
+        m.state.forget_copies(m.group, [oid])
         fail(m, rows[oid], error)
     failpoints.hit("copy.written")
-    copied = [rows[oid] for oid in survived.tables - done.failed.keys()]
+    copied = [rows[oid] for oid in survived.tables - failed.keys() if _is_whole(plan.tables[oid], kept.get(oid))]
     if not copied:
         return {}
     with alone():
         m.sink.look_again()
-        landed = _landed(m, attempt, done, copied, exported.lsn)
+        landed = _landed(m, attempt, {row.oid: kept[row.oid] for row in copied}, copied)
         if landed is None:
             return {}
-        return _recorded(m, plan, landed, [row for row in copied if row.oid not in landed.missed], exported.lsn)
+        m.state.forget_copies(m.group, landed.missed)  # what was written for them is deleted
+        there = [row for row in copied if row.oid not in landed.missed]
+        return _recorded(m, plan, landed, there, kept)
 
 
-def _written(m: Mirroring, plan: CopyPlan, exported: Exported, pace: Pace) -> Survived[tuple[Copy[Lsn], CopyOutcome]]:
-    """Copy as many of the tables as Spark survives."""
+def _written(
+    m: Mirroring, plan: CopyPlan, exported: Exported, pace: Pace
+) -> Survived[tuple[Copy[Lsn], dict[int, str]]]:
+    """Copy as many of the tables as Spark survives; what fails of them, with the reason."""
     cores = m.spark.sparkContext.defaultParallelism
     at_once = min(pace.tasks or cores, cores)
     hands = pace.tasks or TASKS_PER_CORE * cores
-    tables, ranges = counted(len(plan.mirrors), "table"), counted(len(plan.ranges), "range")
+    all_ranges = [each for table in plan.tables.values() for each in table.ranges]
+    tables, ranges = counted(len(plan.tables), "table"), counted(len(all_ranges), "range")
     logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
-    def job(oids: Collection[int]) -> tuple[Copy[Lsn], CopyOutcome]:
-        attempt = m.sink.begin_copy([plan.mirrors[oid] for oid in oids], plan.names)
-        rate = pace.rate and pace.rate / at_once
-        work = CopyRanges(m.source_url, exported, m.state.url, m.group, attempt.target, rate)
-        mine = [(each, each.range.weight) for each in plan.ranges if each.relation.oid in oids]
-        units = deal(mine, hands)
-        return attempt, gathered(run_tasks(m.spark, units, work))
+    def job(oids: Collection[int]) -> tuple[Copy[Lsn], dict[int, str]]:
+        kept = m.state.kept_copies(m.group)
+        attempt = m.sink.begin_copy([_mirror(m, plan.tables[oid], kept.get(oid)) for oid in oids], plan.names)
+        m.state.begin_copy(m.group, {oid: (plan.tables[oid].definition, attempt.note(oid)) for oid in oids})
+        work = CopyRanges(
+            *(m.source_url, exported, m.state.url, m.group, attempt.target, attempt.name),
+            rate=pace.rate and pace.rate / at_once,
+        )
+        done = {(oid, each.oid, each.first_page) for oid in oids if oid in kept for each in kept[oid].ranges}
+        mine = [
+            (each, each.range.weight)
+            for oid in oids
+            for each in plan.tables[oid].ranges
+            if (oid, each.range.oid, each.range.first_page) not in done
+        ]
+        said = run_tasks(m.spark, deal(mine, hands), work)
+        attempt.discard(_of_failed(said))
+        return attempt, {oid: failure.error for oid, failure in failures(said).items()}
 
-    with progress_logged(m, plan.mirrors):
-        return surviving(m.spark, plan.mirrors.keys(), job)
+    with progress_logged(m, plan.tables):
+        return surviving(m.spark, plan.tables.keys(), job)
 
 
-def _landed(m: Mirroring, attempt: Copy[Lsn], done: CopyOutcome, rows: Sequence[TableRow], at: Lsn) -> Landed | None:
+def _mirror(m: Mirroring, table: PlannedTable, kept: KeptCopy | None) -> Any:
+    """Where the table is written: if the job died with others, where it has written already."""
+    if kept is None:
+        return table.mirror
+    misfits = any(part == "quarantine" for each in kept.ranges for part, _ in each.reports)
+    return m.sink.taken_up(table.mirror, kept.note, misfits=misfits) or table.mirror
+
+
+def _is_whole(table: PlannedTable, kept: KeptCopy | None) -> bool:
+    """Whether all ranges are there; they are not if the copy was told to start over meanwhile."""
+    done = {(each.oid, each.first_page) for each in kept.ranges} if kept else set()
+    return kept is not None and all((each.range.oid, each.range.first_page) in done for each in table.ranges)
+
+
+def _unfinished(m: Mirroring) -> set[str]:
+    """The attempts with whose files a copy may go on."""
+    return {each.attempt for kept in m.state.kept_copies(m.group).values() for each in kept.ranges}
+
+
+def _reports(copies: Mapping[int, KeptCopy]) -> Reports:
+    found: defaultdict[Destination, list[bytes]] = defaultdict(list)
+    for oid, kept in copies.items():
+        for part, report in (each for done in kept.ranges for each in done.reports):
+            found[Destination(oid, part)].append(report)
+    return dict(found)
+
+
+def _of_failed(said: Sequence[Written | Failed]) -> Reports:
+    found: defaultdict[Destination, list[bytes]] = defaultdict(list)
+    for each in said:
+        if isinstance(each, Written):
+            found[each.to].append(each.report)
+    return dict(found)
+
+
+def _landed(
+    m: Mirroring, attempt: Copy[Lsn], copies: Mapping[int, KeptCopy], rows: Sequence[TableRow]
+) -> Landed | None:
     """Commit the copy; None if it did not land, and the tables wait for another one."""
-    tables = {row.oid for row in rows}
-    reports = {to: each for to, each in done.reports.items() if to.oid in tables}
+    reports = _reports(copies)
     try:
-        return attempt.commit(tables, reports, at)
+        return attempt.commit({oid: min(each.lsn for each in kept.ranges) for oid, kept in copies.items()}, reports)
     except (CommitConflict, AlreadyDelivered, TableError) as error:
         attempt.discard(reports)
+        m.state.forget_copies(m.group, copies.keys())
         _not_landed(m, rows, error)
         return None
 
 
-def _recorded(m: Mirroring, plan: CopyPlan, landed: Landed, rows: Sequence[TableRow], at: Lsn) -> dict[int, int]:
+def _recorded(
+    m: Mirroring, plan: CopyPlan, landed: Landed, rows: Sequence[TableRow], kept: Mapping[int, KeptCopy]
+) -> dict[int, int]:
     failpoints.hit("copy.committed")
+    standings = m.sink.standings()
     # The lake as a whole is where the hindmost of its tables is.
     others = [row.position for row in m.state.tables(m.group) if row.state in ("CATCHUP", "STREAMING") and row.position]
-    m.state.record_delivery(m.group, min([at, *others]), landed.snapshot_id, {}, {})
+    hindmost = min([*others, *(standings[row.oid].position for row in rows)])
+    m.state.record_delivery(m.group, hindmost, landed.snapshot_id, {}, {})
     for oid, name in plan.names.items():
         m.state.rename_table(m.group, oid, source=name, lake=name)
-    standings = m.sink.standings()
     for row in rows:
-        _copied(m, row, standings[row.oid])
+        _copied(m, row, standings[row.oid], kept.get(row.oid))
     logger.info("copied %s", counted(sum(each.copied for each in landed.counts.values()), "row"))
     return {oid: each.copied for oid, each in landed.counts.items()}
 
@@ -138,20 +201,25 @@ def _not_landed(m: Mirroring, rows: Sequence[TableRow], error: HeadwaterError) -
 
 def _waiting(m: Mirroring) -> list[TableRow]:
     """The tables to copy. One that the lake has, though the state does not know, goes on from there if the log does."""
-    group, standings = m.state.group(m.group), m.sink.standings()
+    group, standings, kept = m.state.group(m.group), m.sink.standings(), m.state.kept_copies(m.group)
     begin = (group and group.trimmed_lsn) or Lsn(0)
     waiting = []
     for row in m.state.tables(m.group):
-        if row.state in _WAITING:
-            there = standings.get(row.oid)
-            if there is not None and row.resync is None and there.position >= begin:
-                _copied(m, row, there)  # we died before we could note it
-            else:  # also if the state was lost: what came between the lake's position and the new slot is in no log
-                waiting.append(row)
+        if row.state not in _WAITING:
+            continue
+        there, copy = standings.get(row.oid), kept.get(row.oid)
+        landed = copy is not None and m.sink.has_landed(row.oid, copy.note)
+        if there is not None and (landed or row.resync is None) and there.position >= begin:
+            _copied(m, row, there, copy if landed else None)  # we died before we could note it
+            continue
+        if landed:  # and the log does not reach it any more
+            m.state.forget_copies(m.group, [row.oid])
+        waiting.append(row)  # also if the state was lost: what came before the new slot is in no log
     return waiting
 
 
-def _copied(m: Mirroring, row: TableRow, there: Standing[Lsn]) -> None:
+def _copied(m: Mirroring, row: TableRow, there: Standing[Lsn], kept: KeptCopy | None) -> None:
+    newest = max((each.lsn for each in kept.ranges), default=None) if kept else None
     m.state.note_counts(m.group, {row.oid: there.counts})
-    m.state.record(m.group, row.oid, Copied(there.position))
+    m.state.record(m.group, row.oid, Copied(there.position, newest))
     m.state.rename_table(m.group, row.oid, lake=there.name)

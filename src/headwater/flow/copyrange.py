@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,15 +17,16 @@ from headwater.copy.snapshot import Exported
 from headwater.copy.throttle import Throttle
 from headwater.lake import history
 from headwater.lake.quarantine import Origin, quarantined
-from headwater.lake.target import Destination, Reports, Target, misfits_of, rows_of
-from headwater.merge.outcome import Failed, Failure, Written, failures
+from headwater.lake.target import Destination, Part, Target, misfits_of, rows_of
+from headwater.merge.outcome import Failed, Failure, Written
 from headwater.spark.faults import table_error
 from headwater.state import State
+from headwater.state.copies import KeptRange
 from headwater.values.decode import Bad
 from headwater.values.keys import row_keys
 from headwater.values.types import LakeType
 
-__all__ = ["CopyOutcome", "CopyRanges", "RangeOfTable", "gathered"]
+__all__ = ["CopyRanges", "RangeOfTable"]
 
 
 class RangeOfTable(NamedTuple):
@@ -39,22 +39,6 @@ class RangeOfTable(NamedTuple):
     history: bool
 
 
-class CopyOutcome(NamedTuple):
-    """What the tasks did: the lake's reports, and the tables of which a range could not be copied."""
-
-    reports: Reports
-    failed: Mapping[int, str]
-
-
-def gathered(said: Sequence[Written | Failed]) -> CopyOutcome:
-    reports: defaultdict[Destination, list[bytes]] = defaultdict(list)
-    for each in said:
-        if isinstance(each, Written):
-            reports[each.to].append(each.report)
-    failed = {oid: failure.error for oid, failure in failures(said).items()}
-    return CopyOutcome(dict(reports), failed)
-
-
 @dataclass(frozen=True, slots=True)
 class CopyRanges:
     source_url: str
@@ -62,9 +46,11 @@ class CopyRanges:
     state_url: str
     group: str
     target: Target[Any]
+    attempt: str
     rate: float | None = None  # bytes a second; None: as fast as it goes
 
     def __call__(self, pieces: Sequence[RangeOfTable]) -> Iterator[Written | Failed]:
+        """What is done is noted in the state; only what fails is told, with what was written for nothing."""
         with closing(State.connect(self.state_url)) as state, one_connection():
             for piece in pieces:
                 yield from self._copied(piece, state)
@@ -87,16 +73,20 @@ class CopyRanges:
                 failpoints.hit("copy.read", str(piece.relation.table))
                 yield _as_history(table, self.exported.lsn) if piece.history else table, None
 
+        reports: list[tuple[Part, bytes]] = []
         try:
-            yield from self._written(rows_of(oid), rows())
+            reports += (("rows", each) for each in self.target.write(rows_of(oid), rows()))
             if bad:
-                yield from self._written(misfits_of(oid), [(table, None) for table in bad])
-        except Exception as exc:  # beside what was written before it, to be deleted
+                kept = self.target.write(misfits_of(oid), [(table, None) for table in bad])
+                reports += (("quarantine", each) for each in kept)
+        except Exception as exc:
+            yield from (Written(Destination(oid, part), report) for part, report in reports)
             yield Failed(oid, Failure(str(table_error(exc))))
-        state.add_progress(self.group, oid, count)
-
-    def _written(self, to: Destination, rows: Iterable[tuple[pa.Table, None]]) -> list[Written]:
-        return [Written(to, report) for report in self.target.write(to, rows)]
+            return
+        of, at = piece.range, self.exported.lsn
+        done = KeptRange(of.oid, of.first_page, of.end_page, at, count, self.attempt, tuple(reports))
+        state.keep_range(self.group, oid, done)
+        failpoints.hit("copy.range", str(piece.relation.table))
 
     def _quarantined(self, piece: RangeOfTable, rows: pa.Table, misfits: dict[int, tuple[Bad, ...]]) -> pa.Table:
         relation = piece.relation

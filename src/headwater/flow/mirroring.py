@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.change import Lsn
+from headwater.copy.reading import FEWEST_PAGES
 from headwater.errors import OperatorMustAct
 from headwater.lake.indexes import KeyIndexes
 from headwater.lake.sink import Sink
@@ -42,6 +43,7 @@ class Mirroring:
     scratch: str  # a folder or prefix of its own, that all of Spark's workers reach
     max_rows: int  # of one delivery, unless a single transaction is larger
     split_from: int = SPLIT_FROM  # changes of one table in a delivery that are divided among tasks
+    range_pages: int = FEWEST_PAGES  # that a copy reads at once, at least
     indexes: KeyIndexes | None = None  # of the keys in the lake's files; None: they are read each time
     inline_rows: int | None = None  # that a table may have in the lake's catalog; None: rows go into files only
 

@@ -86,6 +86,7 @@ def _evolved(
 
 def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds: Mapping[str, LakeType]) -> Mirror:
     columns = changes.newest.columns
+    overlaps = row.copy_lsn is not None and standing.position < row.copy_lsn
     return Mirror(
         oid=row.oid,
         name=str(changes.newest.table),
@@ -94,6 +95,7 @@ def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds
         key=key_names(changes),
         rows=changes.rows,
         bytes=changes.bytes,
-        inserts_only=changes.ops == {"I"},
+        inserts_only=changes.ops == {"I"} and not overlaps,
         history=row.options.mode == "history",
+        overlaps=overlaps,
     )

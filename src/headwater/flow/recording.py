@@ -49,7 +49,7 @@ def record(m: Mirroring, tables: DeliveryTables, done: Delivered) -> Delivered:
 
 
 def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Failures) -> None:
-    """A table that the log has passed, and that is where the others are, is STREAMING."""
+    """A table that is past its copy, and where the others are, is STREAMING."""
     end = m.log.end()
     for row in tables.rows.values():
         if row.oid in failed:
@@ -60,5 +60,6 @@ def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Fail
         if row.oid in tables.left:
             continue
         level = not tables.behind or row.oid not in tables.taking_part or done.upto.get(row.oid) == tables.upto
-        if row.state == "CATCHUP" and level and (row.copy_lsn or end) <= end:
+        reached = min(end, max(done.position, done.upto.get(row.oid, done.position)))
+        if row.state == "CATCHUP" and level and (row.copy_lsn or reached) <= reached:
             m.state.record(m.group, row.oid, CaughtUp())

@@ -195,16 +195,22 @@ class IcebergCatalog:
                 return False
 
     def stage(
-        self, name: TableName, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
+        self,
+        name: TableName,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+        location: str | None = None,
     ) -> CreateTableTransaction:
-        """A table to be created: its location is known, and no reader sees it before `create`."""
+        """A table to be created, at this location or one that is found for it; no reader sees it before `create`."""
         self.make_namespace(name.schema)
         if self.load(name) is None:
             self.drop(name)  # there may be one whose metadata is gone
         with _translated(self._where, self._secrets):
             try:
                 return self._catalog.create_table_transaction(
-                    _identifier(name), schema, self._location(name), spec, order, dict(properties)
+                    _identifier(name), schema, location or self._location(name), spec, order, dict(properties)
                 )
             except TableAlreadyExistsError as error:
                 raise _taken(name) from error

@@ -179,8 +179,17 @@ class Delivery(Attempt, Protocol[P_contra]):
 class Copy(Attempt, Protocol[P_contra]):
     """New tables with all their rows."""
 
-    def commit(self, tables: Collection[int], reports: Reports, at: P_contra) -> Landed:
-        """Create these tables as they were at this position; the mirrors they replace go in the same snapshot.
+    @property
+    def name(self) -> str:
+        """Of the attempt, which is in the names of its files."""
+        ...
+
+    def note(self, oid: int) -> bytes:
+        """What another copy of the table has to know to go on with the files of this one."""
+        ...
+
+    def commit(self, at: Mapping[int, P_contra], reports: Reports) -> Landed:
+        """Create these tables as they were at these positions; the mirrors they replace go in the same snapshot.
 
         CommitConflict, AlreadyDelivered, TableError: nothing landed. CommitUnknown: the standings say.
         """
@@ -316,6 +325,17 @@ class Sink(Protocol[NewMirror, P]):
         """
         ...
 
+    def taken_up(self, mirror: NewMirror, note: bytes, *, misfits: bool) -> NewMirror | None:
+        """The table as a copy makes it that goes on with the files of an earlier one; None if it cannot.
+
+        `misfits`: some of these files are of the quarantine.
+        """
+        ...
+
+    def has_landed(self, oid: int, note: bytes) -> bool:
+        """Whether the lake has the table as the copy with this note, or one that went on with it, made it."""
+        ...
+
     def names(self, given_up: Iterable[int]) -> LakeNames:
         """The names that are taken once the mirrors of these tables have given up theirs."""
         ...
@@ -331,8 +351,8 @@ class Sink(Protocol[NewMirror, P]):
         """
         ...
 
-    def collect_copies(self) -> int:
-        """The same for copies that the sink has noted."""
+    def collect_copies(self, unfinished: Collection[str] = ()) -> int:
+        """The same for copies that the sink has noted, but for those with whose files others will go on."""
         ...
 
     def probe(self) -> None:

@@ -42,6 +42,7 @@ class Mirror:
     bytes: int  # of their messages
     inserts_only: bool  # then no key can be in the lake yet, and nothing needs to be found there
     history: bool = False  # every change becomes a row
+    overlaps: bool = False  # rows in the lake may be later than its position: an insert may meet its own row
 
     @property
     def key_columns(self) -> tuple[MirrorColumn, ...]:

@@ -54,6 +54,8 @@ def keyed(mirror: Mirror, relation: Relation, messages: pa.Array) -> Keyed:
     moved = differs.to_numpy(zero_copy_only=False).astype(bool)
     new_op = parts.op[parts.new.rows].copy()
     new_op[counterpart[moved]] = INSERT
+    if mirror.overlaps:  # then every key is looked for
+        new_op[new_op == INSERT] = UPDATE
     gone = np.sort(np.concatenate([np.flatnonzero(parts.op[parts.old.rows] == DELETE), updated[moved]]))
     gone_on = np.isin(gone, updated[moved][parts.holes[counterpart[moved]]], assume_unique=True)
     return Keyed(

@@ -96,7 +96,7 @@ class StagedChanges:
 
     def layout(self, mirror: Mirror, version: int) -> Hashable:
         columns = tuple((each.attnum, each.key) for each in self.relations[version].columns)
-        return mirror.columns, mirror.key, columns
+        return mirror.columns, mirror.key, mirror.overlaps, columns
 
     def keyed(self, read: Read) -> Keyed:
         return keyed(read.mirror, self.relations[read.version], read.rows["message"].combine_chunks())

@@ -198,7 +198,7 @@ def _landed(seed: Seed, begun: _Begun, written: _Written) -> Seeded:
             begun.copy.discard(reports)
             return Seeded(error=written.error)
         with begun.sink.kept_open():
-            begun.copy.commit([oid], reports, seed.at)
+            begun.copy.commit({oid: seed.at}, reports)
         return Seeded(written.rows)
     except CommitUnknown as error:
         return Seeded(written.rows) if _stands(begun.sink, oid, seed.at) else Seeded(error=str(error))

@@ -198,6 +198,30 @@ MIGRATIONS = (
         PRIMARY KEY (group_name, lake_schema, lake_table)
     );
     """,
+    """
+    CREATE TABLE headwater.copies (
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        definition text NOT NULL,
+        note bytea NOT NULL,
+        begun_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (group_name, source_oid),
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.tables ON DELETE CASCADE
+    );
+    CREATE TABLE headwater.copied_ranges (
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        part_oid bigint NOT NULL,
+        first_page bigint NOT NULL,
+        end_page bigint,
+        lsn pg_lsn NOT NULL,
+        rows bigint NOT NULL,
+        attempt text NOT NULL,
+        reports bytea NOT NULL,
+        PRIMARY KEY (group_name, source_oid, part_oid, first_page),
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.copies ON DELETE CASCADE
+    );
+    """,
 )
 
 

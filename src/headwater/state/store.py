@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headwater.change import Lsn
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
+from headwater.state.copies import Copies
 from headwater.state.fences import Fences
 from headwater.state.groups import Groups
 from headwater.state.maintained import Maintenances
@@ -17,7 +18,7 @@ from headwater.state.tables import Tables, write_counts
 __all__ = ["State"]
 
 
-class State(Groups, Tables, Fences, Pins, Maintenances, Routes):
+class State(Groups, Tables, Copies, Fences, Pins, Maintenances, Routes):
     """Everything that must be known again after a restart. `Database` says how it behaves as a connection."""
 
     def record_delivery(

@@ -11,9 +11,10 @@ from psycopg.types.json import Jsonb
 from headwater.change import Lsn, TableName
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
+from headwater.state.copies import forget
 from headwater.state.database import Database, storable
 from headwater.state.rows import Configured, Member, Partitions, TableOptions, TableRow
-from headwater.state.transitions import Event, RecopyRequested, after
+from headwater.state.transitions import Copied, Displaced, Event, Paused, RecopyRequested, after
 
 __all__ = ["Tables", "apply", "write_counts"]
 
@@ -112,14 +113,6 @@ class Tables(Database):
             (copied_rows, copy_total, group, oid),
         )
 
-    def add_progress(self, group: str, oid: int, rows: int) -> None:
-        """Count rows that a task of a first copy has written."""
-        self._write(
-            "UPDATE headwater.tables SET copied_rows = copied_rows + %s, updated_at = now()"
-            " WHERE group_name = %s AND source_oid = %s",
-            (rows, group, oid),
-        )
-
     def _note(self, column: str, group: str, found: Mapping[int, object]) -> None:
         def work(connection: Connection) -> None:
             connection.cursor().executemany(
@@ -139,6 +132,8 @@ def apply(connection: Connection, group: str, oid: int, event: Event) -> None:
         return
     row = _table(found)
     now = after(row, event)
+    if _ends_copy(event):
+        forget(connection, group, [oid])  # in the same transaction, or the next copy would go on with it
     if now == row:
         return
     connection.execute(
@@ -150,6 +145,11 @@ def apply(connection: Connection, group: str, oid: int, event: Event) -> None:
             *(now.resync, now.resync_lsn, list(now.replaces), now.dropped_lsn, group, oid),
         ),
     )
+
+
+def _ends_copy(event: Event) -> bool:
+    """Whether no copy may go on with what an earlier one has done."""
+    return isinstance(event, Copied | Paused | Displaced) or (isinstance(event, RecopyRequested) and event.lsn is None)
 
 
 def write_counts(connection: Connection, group: str, counts: Mapping[int, Counts]) -> None:

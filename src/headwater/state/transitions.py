@@ -48,9 +48,13 @@ class CopyBegun:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy is in the lake, as the source was at `position`. It settles requests that ask for no later one."""
+    """A copy is in the lake, as the source was at `position`. It settles requests that ask for no later one.
+
+    With `newest`, some of its rows are as late as that: with what the log has up to there, it is the source again.
+    """
 
     position: Lsn
+    newest: Lsn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +203,8 @@ def _changed(row: TableRow, event: Event) -> TableRow:
     match event:
         case CopyBegun(position):
             return replace(well, copy_lsn=position, failures=row.failures)  # until the copy is there
-        case Copied(position):
-            return _copied(well, position)
+        case Copied(position, newest):
+            return _copied(well, position, newest or position)
         case CaughtUp():
             return well if row.state in _MIRRORED else row
         case Repositioned(position):
@@ -226,6 +230,6 @@ def _changed(row: TableRow, event: Event) -> TableRow:
             return replace(gone, error=error, retry_at=None)
 
 
-def _copied(row: TableRow, position: Lsn) -> TableRow:
-    there = replace(row, position=position, copy_lsn=position)
+def _copied(row: TableRow, position: Lsn, newest: Lsn) -> TableRow:
+    there = replace(row, position=position, copy_lsn=newest)
     return replace(there, resync=None, replaces=()) if position >= row.resync_lsn else there

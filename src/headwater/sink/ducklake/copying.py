@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -21,7 +22,7 @@ from headwater.sink.ducklake.reports import delete_files, rows_written, table_ch
 from headwater.sink.ducklake.standing import DuckLakeStanding, standings
 from headwater.sink.ducklake.target import DuckLakeTarget
 
-__all__ = ["DuckLakeCopy", "NewMirror", "renamed"]
+__all__ = ["CopyNote", "DuckLakeCopy", "NewMirror", "renamed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class NewMirror(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyNote:
+    """Where a copy's files are: in the folder of a new table, and of the quarantine if the lake had one."""
+
+    table: NewTable
+    quarantine: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class DuckLakeCopy(Generic[P]):
     """Implements `headwater.lake.sink.Copy`."""
 
@@ -49,12 +58,22 @@ class DuckLakeCopy(Generic[P]):
     noted: bool  # the attempt, in the lake
     new_quarantine: NewTable | None  # if the lake has none and the stream may need it
 
-    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
+    @property
+    def name(self) -> str:
+        return self.target.attempt
+
+    def note(self, oid: int) -> bytes:
+        table = next(each.table for each in self.mirrors if each.oid == oid)
+        kept = self.target.quarantine
+        return pickle.dumps(CopyNote(table, kept.path if kept and not self.new_quarantine else None))
+
+    def commit(self, at: Mapping[int, P], reports: Reports) -> Landed:
         base, source = self.lake.snapshot(), self.target.source
-        landing = [each for each in self.mirrors if each.oid in tables]
+        landing = [each for each in self.mirrors if each.oid in at]
+        newest = max(at.values())
         counts = {each.oid: _counts(each, reports) for each in landing}
         replaced = {oid: standing for each in landing for oid, standing in each.replaces.items()}
-        settled = settle_all(self.lake, self.target, replaced, base, at)
+        settled = settle_all(self.lake, self.target, replaced, base, newest)
         kept = [*(note for each in landing for note in reports.get(misfits_of(each.oid), ())), *settled]
         changes = [table_change(each.table.name, reports.get(rows_of(each.oid), ()))[0] for each in landing]
         if kept:
@@ -63,10 +82,10 @@ class DuckLakeCopy(Generic[P]):
         commit = PlannedCommit(
             base,
             source,
-            {each.oid: _advance(each, at, counts[each.oid]) for each in landing},
+            {each.oid: _advance(each, at[each.oid], counts[each.oid]) for each in landing},
             (*(each.table for each in landing), *((self.new_quarantine,) if self.new_quarantine else ())),
             tuple(changes),
-            alterations=renamed(self.lake, source, type(at), self.names),
+            alterations=renamed(self.lake, source, type(newest), self.names),
             dropped=tuple(each.table.id for each in replaced.values()),
             forgotten=tuple(replaced.keys() - {each.oid for each in landing}),
             attempt=self.target.attempt,

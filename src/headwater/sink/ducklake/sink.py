@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from headwater.lake.sink import Landed, MirrorSpec, TableSnapshot
 from headwater.lake.stream import P, Stream
 from headwater.lake.target import Reports
 from headwater.sink.ducklake.columns import fields_of
-from headwater.sink.ducklake.copying import DuckLakeCopy, NewMirror, renamed
+from headwater.sink.ducklake.copying import CopyNote, DuckLakeCopy, NewMirror, renamed
 from headwater.sink.ducklake.delivery import DuckLakeDelivery, DuckLakePlan
 from headwater.sink.ducklake.lost import drop_quarantine, lost
 from headwater.sink.ducklake.maintaining import DuckLakeMaintenance
@@ -122,6 +123,21 @@ class DuckLakeSink(Generic[P]):
         target = DuckLakeTarget(landings, landing(kept) if kept else None, snapshot.id + 1, self.source, name)
         return DuckLakeCopy(self._lake, mirrors, names, target, attempt is None, new)
 
+    def taken_up(self, mirror: NewMirror[P], note: bytes, *, misfits: bool) -> NewMirror[P] | None:
+        kept: CopyNote = pickle.loads(note)
+        if replace(kept.table, uuid=mirror.table.uuid, path=mirror.table.path) != mirror.table:
+            return None
+        with self._lake.at_once():
+            here = found_quarantine(self._lake) if misfits else None
+        if misfits and (here is None or here.path != kept.quarantine):
+            return None
+        return replace(mirror, table=kept.table)
+
+    def has_landed(self, oid: int, note: bytes) -> bool:
+        kept: CopyNote = pickle.loads(note)
+        there = self.standings().get(oid)
+        return there is not None and self._lake.uuid_of(there.table) == kept.table.uuid
+
     def names(self, given_up: Iterable[int]) -> Names:
         here = self.standings()
         return self._lake.names([here[oid].table.id for oid in given_up if oid in here])
@@ -133,8 +149,8 @@ class DuckLakeSink(Generic[P]):
     def collect(self, attempts: Collection[str] = ()) -> int:
         return self._lake.collect(self.source, attempts)
 
-    def collect_copies(self) -> int:
-        return self._lake.collect(self._copies)
+    def collect_copies(self, unfinished: Collection[str] = ()) -> int:
+        return self._lake.collect(self._copies, spared=unfinished)
 
     @property
     def _copies(self) -> str:

@@ -17,9 +17,14 @@ from headwater.sink.iceberg.lake import IcebergLake
 __all__ = ["collected"]
 
 
-def collected(lake: IcebergLake[Any], attempts: Attempts) -> int:
-    """Delete what attempts with a marker have written and no snapshot has; how many files. None may be under way."""
-    open_, count = attempts.open(), 0
+def collected(lake: IcebergLake[Any], attempts: Attempts, spared: Collection[str] = ()) -> int:
+    """Delete what attempts with a marker have written and no snapshot has; how many files. None may be under way.
+
+    What `spared` ones have written stays.
+    """
+    noted, count = attempts.open(), 0
+    open_ = {attempt: locations for attempt, locations in noted.items() if attempt not in spared}
+    kept = {location for attempt in spared for location in noted.get(attempt, ())}
     if open_:
         lake.forget()  # another process may have landed them
     locations = {location for each in open_.values() for location in each}
@@ -33,7 +38,7 @@ def collected(lake: IcebergLake[Any], attempts: Attempts) -> int:
             if path.rsplit("/", 1)[-1] not in known:
                 files.delete_file(path)
                 count += 1
-    for location in locations - tables.keys():
+    for location in locations - tables.keys() - kept:
         count += _delete_unborn(location, s3[location])
     for attempt in open_:
         attempts.end(attempt)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Generic
+import uuid
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CreateTableTransaction, Table
@@ -39,7 +41,7 @@ from headwater.sink.iceberg.specs import drop_unfit_specs
 from headwater.sink.iceberg.standing import COPY, IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
 
-__all__ = ["IcebergCopy", "NewMirror", "StagedMirror", "staged"]
+__all__ = ["CopyNote", "IcebergCopy", "NewMirror", "StagedMirror", "staged"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,28 @@ class NewMirror(Generic[P]):
     replaces: Mapping[int, IcebergStanding[P]]
     place: IcebergStanding[P] | None
     spec: PartitionSpec
+    copy: str = field(default_factory=lambda: uuid.uuid4().hex)  # the same for one that goes on with its files
+    location: str | None = None  # of the table to create, if an earlier copy has written there
+
+    @property
+    def shape(self) -> str:
+        """What its files must have been written for."""
+        return f"{self.columns.schema.model_dump_json()} {self.spec.model_dump_json()}"
+
+
+class CopyNote(NamedTuple):
+    """Where a copy's files are, and for which columns and partitions they were written."""
+
+    copy: str
+    location: str
+    shape: str
+
+    @classmethod
+    def read(cls, note: bytes) -> CopyNote:
+        return cls(*json.loads(note))
+
+    def written(self) -> bytes:
+        return json.dumps(self).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +107,7 @@ def staged(lake: IcebergLake[P], mirror: NewMirror[P]) -> StagedMirror[P]:
     name = third_name(mirror.name) if mirror.name in taken else mirror.name
     properties = PROPERTIES | ownership(lake.source, mirror.oid, mirror.columns.mirrored)
     schema = mirror.columns.schema
-    staged = lake.catalog.stage(name, schema, mirror.spec, key_order(schema), properties)
+    staged = lake.catalog.stage(name, schema, mirror.spec, key_order(schema), properties, mirror.location)
     return StagedMirror(mirror, name, staged)
 
 
@@ -97,26 +121,34 @@ class IcebergCopy(Generic[P]):
     target: IcebergTarget
     attempts: Attempts  # among which it is noted
 
-    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
+    @property
+    def name(self) -> str:
+        return self.target.attempt
+
+    def note(self, oid: int) -> bytes:
+        staged = next(each for each in self.mirrors if each.mirror.oid == oid)
+        return CopyNote(staged.mirror.copy, staged.landing.location, staged.mirror.shape).written()
+
+    def commit(self, at: Mapping[int, P], reports: Reports) -> Landed:
         try:
             with reaching_files():
-                return self._committed(tables, reports, at)
+                return self._committed(at, reports)
         finally:
             self.lake.forget()
 
-    def _committed(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
-        lake = self.lake
+    def _committed(self, at: Mapping[int, P], reports: Reports) -> Landed:
+        lake, newest = self.lake, max(at.values())
         heal(lake)  # the copy's values come next, and only the newest can be taken back
-        landing = [each for each in self.mirrors if each.mirror.oid in tables]
+        landing = [each for each in self.mirrors if each.mirror.oid in at]
         replaced = {oid for each in landing for oid in each.mirror.replaces}
         planned = lake.quarantine()  # the ledger's commits load it again, with what others have done to it meanwhile
-        settled = settle_all(lake, self.target, replaced, at)
+        settled = settle_all(lake, self.target, replaced, newest)
         try:
             self.attempts.check(self.target.attempt)
             self._announce(landing)
             own = _own_names(landing) if self.names else {}
             rename_mirrors(lake, {**self.names, **own, **_making_way(landing, self.names)})
-            kept = keep(lake, reports, dict.fromkeys(tables, at), settled, planned)
+            kept = keep(lake, reports, at, settled, planned)
         except (CommitConflict, AlreadyDelivered, TableError):
             self.target.discard({SETTLED: settled})
             raise
@@ -124,28 +156,29 @@ class IcebergCopy(Generic[P]):
         failpoints.hit("iceberg.replaced")
         self._tidy([each for each in landing if each.mirror.oid not in missed])
         self.attempts.end(self.target.attempt)
-        return Landed(at.value, counts, frozenset(missed))
+        return Landed(newest.value, counts, frozenset(missed))
 
     def discard(self, reports: Reports) -> None:
         self.target.discard(reports)
 
     def _announce(self, landing: Sequence[StagedMirror[P]]) -> None:
         """The ledger has it first: after a crash, a table that was made is found again, and so are those that go."""
-        attempt = self.target.attempt
         new: dict[int, LedgerEntry[P]] = {
-            each.mirror.oid: LedgerEntry((each.mirror.name, each.name), copy=attempt, replaced=_replaced(each.mirror))
+            each.mirror.oid: LedgerEntry(
+                (each.mirror.name, each.name), copy=each.mirror.copy, replaced=_replaced(each.mirror)
+            )
             for each in landing
         }
         self.lake.note(lambda ledger: ledger.with_entries(new))
 
     def _landed(
-        self, landing: Sequence[StagedMirror[P]], reports: Reports, at: P, *, kept: bool
+        self, landing: Sequence[StagedMirror[P]], reports: Reports, at: Mapping[int, P], *, kept: bool
     ) -> tuple[dict[int, Counts], dict[int, CommitError | TableError]]:
         counts: dict[int, Counts] = {}
         missed: dict[int, CommitError | TableError] = {}
         for each in landing:
             try:
-                counts[each.mirror.oid] = self._land(each, reports, at)
+                counts[each.mirror.oid] = self._land(each, reports, at[each.mirror.oid])
                 failpoints.hit("iceberg.landed")
             except (CommitConflict, AlreadyDelivered, TableError) as error:
                 missed[each.mirror.oid] = error
@@ -159,7 +192,7 @@ class IcebergCopy(Generic[P]):
         mine = reports.get(rows_of(mirror.oid), [])
         bad = counted(reports.get(misfits_of(mirror.oid), ()))
         got = Counts(copied=counted(mine).inserted, quarantined=bad.inserted)
-        said, changes, copied = summary(lake.source, at, got), file_changes(mine), {COPY: self.target.attempt}
+        said, changes, copied = summary(lake.source, at, got), file_changes(mine), {COPY: mirror.copy}
         if staged.new is not None:
             table = staged.new._table
             snapshot = next_snapshot(table, table.schema(), changes, said, lake.manifests)

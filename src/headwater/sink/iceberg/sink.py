@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Generic
 
 from pyiceberg.serializers import ToOutputFile
@@ -22,7 +23,7 @@ from headwater.lake.stream import P, Stream
 from headwater.lake.target import Reports
 from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.columns import columns_of
-from headwater.sink.iceberg.copying import IcebergCopy, NewMirror, staged
+from headwater.sink.iceberg.copying import CopyNote, IcebergCopy, NewMirror, staged
 from headwater.sink.iceberg.delivery import IcebergPlan
 from headwater.sink.iceberg.healing import heal
 from headwater.sink.iceberg.lake import IcebergLake
@@ -31,7 +32,7 @@ from headwater.sink.iceberg.maintaining import IcebergMaintenance
 from headwater.sink.iceberg.moments import snapshots_at
 from headwater.sink.iceberg.naming import IcebergNames, rename_mirrors
 from headwater.sink.iceberg.reader import IcebergReader, ReadTable
-from headwater.sink.iceberg.standing import IcebergStanding, showing, stretches
+from headwater.sink.iceberg.standing import COPY, IcebergStanding, showing, stretches
 from headwater.sink.iceberg.target import IcebergTarget, landing
 
 __all__ = ["IcebergSink"]
@@ -128,6 +129,17 @@ class IcebergSink(Generic[P]):
         target = IcebergTarget(landings, own, self.source, noted)
         return IcebergCopy(self._lake, ready, names, target, attempts)
 
+    def taken_up(self, mirror: NewMirror[P], note: bytes, *, misfits: bool) -> NewMirror[P] | None:  # noqa: ARG002
+        kept = CopyNote.read(note)
+        here = None if mirror.place is None else mirror.place.table.metadata.location
+        if kept.shape != mirror.shape or here not in (None, kept.location):
+            return None
+        return replace(mirror, copy=kept.copy, location=kept.location)
+
+    def has_landed(self, oid: int, note: bytes) -> bool:
+        there = self.standings().get(oid)
+        return there is not None and there.table.metadata.properties.get(COPY) == CopyNote.read(note).copy
+
     def names(self, given_up: Iterable[int]) -> IcebergNames:
         here = self.standings()
         return IcebergNames(self._catalog, {here[oid].name for oid in given_up if oid in here})
@@ -145,9 +157,9 @@ class IcebergSink(Generic[P]):
         heal(self._lake)
         return count
 
-    def collect_copies(self) -> int:
+    def collect_copies(self, unfinished: Collection[str] = ()) -> int:
         self._lake.renew()
-        return collected(self._lake, self._lake.copies)
+        return collected(self._lake, self._lake.copies, unfinished)
 
     def probe(self) -> None:
         self.standings()

@@ -42,7 +42,7 @@ SOURCE, OID, COLUMNS = "headwater.source", "headwater.oid", "headwater.columns" 
 POSITION, COUNTS = "headwater.position", "headwater.counts"  # in the summary of a snapshot
 SINCE = "headwater.since"  # too, of a delivery: the position that it starts from
 COMMIT_LSN, COMMIT_TS = "headwater.commit-lsn", "headwater.commit-ts"
-COPY = "headwater.copy"  # a property with the attempt that was the last to copy the table
+COPY = "headwater.copy"  # a property that names the last copy of the table
 NEWEST, SEQUENCE = "headwater.newest", "sequence-number"  # a property with our newest summary, and where it was said
 
 

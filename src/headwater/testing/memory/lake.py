@@ -86,6 +86,7 @@ class MemoryStanding(Generic[P]):
     position: P
     mirrored: MirroredColumns
     counts: Counts
+    copy: str = ""  # which has made it
 
     @property
     def name(self) -> TableName:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -46,6 +48,7 @@ class _NewMirror(Generic[P]):
     columns: tuple[MemoryColumn, ...]
     mirrored: MirroredColumns
     replaces: Mapping[int, MemoryStanding[P]]
+    copy: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,16 @@ class MemorySink(Generic[P]):
         target = MemoryTarget(landings, MemoryLanding(_QUARANTINE, quarantine.KNOWN_BY), self.source)
         return _Copy(self, mirrors, names, target)
 
+    def taken_up(self, mirror: _NewMirror[P], note: bytes, *, misfits: bool) -> _NewMirror[P] | None:  # noqa: ARG002
+        kept: _NewMirror[P] = pickle.loads(note)
+        same = (kept.name, kept.columns, kept.mirrored) == (mirror.name, mirror.columns, mirror.mirrored)
+        return replace(mirror, copy=kept.copy) if same else None
+
+    def has_landed(self, oid: int, note: bytes) -> bool:
+        kept: _NewMirror[P] = pickle.loads(note)
+        there = self.standings().get(oid)
+        return there is not None and there.copy == kept.copy
+
     def names(self, given_up: Iterable[int]) -> MemoryNames:
         here = self.standings()
         free = {here[oid].name for oid in given_up if oid in here}
@@ -127,7 +140,7 @@ class MemorySink(Generic[P]):
     def collect(self, attempts: Collection[str] = ()) -> int:  # noqa: ARG002
         return 0  # what was not committed was never anywhere
 
-    def collect_copies(self) -> int:
+    def collect_copies(self, unfinished: Collection[str] = ()) -> int:  # noqa: ARG002
         return 0
 
     def probe(self) -> None:
@@ -246,17 +259,25 @@ class _Copy(Generic[P]):
     names: Mapping[int, TableName]
     target: MemoryTarget
 
-    def commit(self, tables: Collection[int], reports: Reports, at: P) -> Landed:
+    @property
+    def name(self) -> str:
+        return ""  # there are no files
+
+    def note(self, oid: int) -> bytes:
+        mirror = next(each for each in self.mirrors if each.oid == oid)
+        return pickle.dumps(replace(mirror, replaces={}))
+
+    def commit(self, at: Mapping[int, P], reports: Reports) -> Landed:
         counts: dict[int, Counts] = {}
 
         def change(now: MemoryContents) -> MemoryContents:
             now = _with_quarantine(now) if self.sink.stream.misfits else now
-            landing = [each for each in self.mirrors if each.oid in tables]
+            landing = [each for each in self.mirrors if each.oid in at]
             for each in landing:
-                now = self._made_way(now, each, at)
+                now = self._made_way(now, each, at[each.oid])
             now = _renamed(now, self.target.source, self.names)
             for each in landing:
-                now, counts[each.oid] = self._created(now, each, reports, at)
+                now, counts[each.oid] = self._created(now, each, reports, at[each.oid])
             return now
 
         return Landed(self.sink.lake.commit(change), counts)
@@ -290,7 +311,7 @@ class _Copy(Generic[P]):
         table = MemoryTable(now.next_id, mirror.name, mirror.columns, next_column_id=len(mirror.columns) + 1)
         notes, bad = reports.get(rows_of(mirror.oid), ()), reports.get(misfits_of(mirror.oid), ())
         counts = Counts(copied=_counts(notes).inserted, quarantined=_counts(bad).inserted)
-        standing = MemoryStanding(mirror.oid, table, at, mirror.mirrored, counts)
+        standing = MemoryStanding(mirror.oid, table, at, mirror.mirrored, counts, mirror.copy)
         source = self.target.source
         now = replace(
             now,
