@@ -14,6 +14,7 @@ class Scale:
     repeats: int
     backlog: int
     copied: int
+    resumed: int  # rows of a table whose copy is killed
     tables: int
     small: int  # rows of the smaller of two tables that are updated; the other has ten times as many
     generated: int  # rows of a table that is made in the lake itself; the other has a hundredth of them
@@ -30,6 +31,7 @@ FULL = Scale(
     repeats=3,
     backlog=1_400_000,
     copied=2_000_000,
+    resumed=10_000_000,
     tables=200,
     small=1_000_000,
     generated=100_000_000,
@@ -44,6 +46,7 @@ QUICK = Scale(
     repeats=1,
     backlog=4_000,
     copied=4_000,
+    resumed=400_000,
     tables=8,
     small=1_000,
     generated=20_000,

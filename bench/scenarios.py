@@ -10,6 +10,7 @@ import psutil
 
 from bench import rivals, steps
 from bench.big import BIG, ON_REQUEST
+from bench.copies import COPIES
 from bench.freshness import FRESHNESS
 from bench.iceberg import ICEBERG
 from bench.maintenance import MAINTENANCE
@@ -19,7 +20,6 @@ from bench.rig import Pipeline, Rig
 from bench.routes import ROUTES
 from bench.scale import FULL, QUICK, Scale
 from bench.work import Database
-from headwater import flow
 from headwater.change import Lsn
 
 __all__ = ["FULL", "NAMES", "ON_REQUEST", "QUICK", "Scale", "measure"]
@@ -83,27 +83,6 @@ def _captured(pipeline: Pipeline, end: Lsn) -> float:
         begun = time.perf_counter()
         pipeline.wait(lambda: pipeline.captured() >= end)
         return time.perf_counter() - begun
-
-
-def _first_copy(rig: Rig, scale: Scale) -> Iterator[Row]:
-    with rig.database("first_copy") as database:
-        database.create("orders", scale.copied)
-        database.create("few", 1000)
-        ours, theirs = [], []
-        warm = Pipeline(rig, database, "copy_warm", ["few"])
-        flow.copy(warm.mirroring)
-        pipelines = [warm]
-        for run in range(scale.repeats):
-            theirs.append(rivals.copy_binary(rig.server.program("psql"), database.url, "orders"))
-            pipeline = Pipeline(rig, database, f"copy_{run}", ["orders"])
-            begun = time.perf_counter()
-            flow.copy(pipeline.mirroring)
-            ours.append(time.perf_counter() - begun)
-            database.same_as(pipeline.address, ["orders"])
-            pipelines.append(pipeline)
-        steps.close(pipelines)
-        against = "COPY … TO STDOUT (FORMAT binary)"
-        yield Row("first-copy", f"first copy of {scale.copied:,} rows", tuple(ours), 2.2, against, tuple(theirs))
 
 
 def _many_tables(rig: Rig, scale: Scale) -> Iterator[Row]:
@@ -189,7 +168,7 @@ def _peak_memory(rig: Rig, database: Database, rows: int) -> dict[str, float]:
 
 _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("capture", "catch-up"): _backlog,
-    ("first-copy",): _first_copy,
+    **COPIES,
     ("many-tables", "small"): _many_tables,
     ("more-tables",): _more_tables,
     **BIG,

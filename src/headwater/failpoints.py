@@ -20,6 +20,7 @@ FAILPOINTS = {
     "capture.registered": "the segment is registered, the slot is not confirmed",
     "capture.confirmed": "the slot is confirmed",
     "copy.read": "a Spark task has read rows of a first copy",
+    "copy.range": "a Spark task has noted a range of a copy as done",
     "copy.written": "a first copy's files are written, not committed",
     "copy.committed": "a first copy is in the lake, the state does not have it yet",
     "deliver.folded": "the batch is folded, nothing written",

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from typing import Any
 
 import pytest
-from tests.interrupted import Act, Interrupted
+from tests.brokenoff import beside
 from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.change import Lsn
 from headwater.flow.gaps import LOST, mend
-from headwater.lake.stream import WAL
-from headwater.sink.addresses import group_lake
 from headwater.state import TableRow
-from headwater.supervise.lakes import source_name
-
-
-@contextmanager
-def beside(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
-    """What a copy's thread has: a sink of its own. This happens before it commits."""
-    group = mirror.m.state.group("g")
-    assert group is not None
-    with closing(group_lake(mirror.config, {}, "g").open(source_name(group.source_id, "g"), WAL)) as opened:
-        sink: Any = Interrupted(opened, act)
-        yield replace(mirror.m, sink=sink)
 
 
 @pytest.fixture

@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.interrupted import Act, Interrupted
+from tests.brokenoff import beside, break_off
 from tests.mirror import Mirror
 
 from headwater import flow
-from headwater.errors import Unreachable
-from headwater.lake.stream import WAL
-from headwater.sink.addresses import group_lake
 from headwater.state import TableRow
-from headwater.supervise.lakes import source_name
+from headwater.state.copies import KeptRange
 
 BODY = "md5(i::text) || repeat('x', 400)"
 
 
-@contextmanager
-def with_act(mirror: Mirror, act: Act) -> Iterator[flow.Mirroring]:
-    """Ranges of a page each, and something that happens before a commit."""
-    group = mirror.m.state.group("g")
-    assert group is not None
-    with closing(group_lake(mirror.config, {}, "g").open(source_name(group.source_id, "g"), WAL)) as opened:
-        sink: Any = Interrupted(opened, act)
-        yield replace(mirror.m, sink=sink, range_pages=1)
-
-
-def lost() -> None:
-    raise Unreachable("the lake is away", hint="it comes back")
-
-
-def break_off(mirror: Mirror, *, after_pages: int = 10) -> None:
-    """Break off a copy in which only these pages are done."""
-    with with_act(mirror, lost) as m, pytest.raises(Unreachable):
-        flow.copy(m)
-    with mirror.m.state.transaction() as connection:
-        connection.execute("DELETE FROM headwater.copied_ranges WHERE first_page >= %s", (after_pages,))
+def first_half(done: KeptRange) -> bool:
+    return done.first_page < 10
 
 
 def go_on(mirror: Mirror) -> None:
     mirror.m.sink.look_again()
-    with with_act(mirror, lambda: None) as m:
+    with beside(mirror) as m:
         assert flow.copy(m)
 
 
@@ -84,7 +61,7 @@ def finished(mirror: Mirror) -> None:
 
 
 def test_only_the_rest_is_read_again(table: Mirror, caplog: pytest.LogCaptureFixture) -> None:
-    break_off(table)
+    break_off(table, first_half)
     before = table.m.state.kept_copies("g")[row_of(table).oid]
     assert len(before.ranges) == 5
     table.execute("UPDATE t SET body = 'in the log' WHERE id IN (1, 320)", "INSERT INTO t VALUES (1000, 'in the log')")
@@ -104,7 +81,7 @@ def test_only_the_rest_is_read_again(table: Mirror, caplog: pytest.LogCaptureFix
 def test_rows_that_moved_to_other_pages_meanwhile_are_there_once(
     table: Mirror, caplog: pytest.LogCaptureFixture
 ) -> None:
-    break_off(table)
+    break_off(table, first_half)
     table.execute(
         "DELETE FROM t WHERE id BETWEEN 1 AND 40",
         "VACUUM t",
@@ -122,7 +99,7 @@ def test_rows_that_moved_to_other_pages_meanwhile_are_there_once(
 
 def test_large_values_that_are_nowhere_but_in_rows_that_moved_are_copied_again(table: Mirror) -> None:
     """The update that moved the row to a page that was done does not have them."""
-    break_off(table, after_pages=4)
+    break_off(table, lambda each: each.first_page < 4)
     table.execute(
         "DELETE FROM t WHERE id < 30",
         "VACUUM t",
@@ -137,7 +114,7 @@ def test_large_values_that_are_nowhere_but_in_rows_that_moved_are_copied_again(t
 
 
 def test_a_truncate_meanwhile_leaves_what_came_after_it(table: Mirror, caplog: pytest.LogCaptureFixture) -> None:
-    break_off(table)
+    break_off(table, first_half)
     table.transaction("TRUNCATE t", "INSERT INTO t VALUES (1, 'after')")
     table.execute("INSERT INTO t VALUES (2, 'after')")
     table.captured()
@@ -154,7 +131,7 @@ def test_a_truncate_meanwhile_leaves_what_came_after_it(table: Mirror, caplog: p
 def test_a_copy_of_what_has_changed_since_starts_over(
     table: Mirror, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
-    break_off(table)
+    break_off(table, first_half)
     table.execute(change)
     if "RENAME" in change:
         table.execute("ALTER TABLE s RENAME TO u")
@@ -176,14 +153,14 @@ def test_a_copy_starts_over_if_rows_are_not_known_by_a_key(
     if "mode" in options:
         mirror.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
     mirror.start({"table": "public.t", **options}, copy=False)
-    break_off(mirror)
+    break_off(mirror, first_half)
     go_on(mirror)
     assert not went_on(caplog)
     assert mirror.ask("SELECT count(*), count(DISTINCT id) FROM lake.public.t") == [(320, 320)]
 
 
 def test_a_copy_that_was_asked_for_later_starts_over(table: Mirror, caplog: pytest.LogCaptureFixture) -> None:
-    break_off(table)
+    break_off(table, first_half)
     table.m.state.request_resync("g", row_of(table).oid, "a test asks for it")
     assert table.m.state.kept_copies("g") == {}
     go_on(table)
@@ -192,7 +169,7 @@ def test_a_copy_that_was_asked_for_later_starts_over(table: Mirror, caplog: pyte
 
 
 def test_a_copy_for_which_the_log_is_gone_starts_over(table: Mirror, caplog: pytest.LogCaptureFixture) -> None:
-    break_off(table)
+    break_off(table, first_half)
     table.execute("INSERT INTO t VALUES (1000)")
     table.captured()
     table.m.log.trim(table.m.log.end())
@@ -203,7 +180,7 @@ def test_a_copy_for_which_the_log_is_gone_starts_over(table: Mirror, caplog: pyt
 
 def test_a_copy_that_landed_before_a_crash_is_not_made_again(table: Mirror) -> None:
     """Though it was asked for: the state had only no time to note it."""
-    break_off(table)
+    break_off(table, first_half)
     go_on(table)
     finished(table)
     table.m.state.request_resync("g", row_of(table).oid, "a test asks for it")
@@ -212,8 +189,8 @@ def test_a_copy_that_landed_before_a_crash_is_not_made_again(table: Mirror) -> N
     class Killed(Exception):
         pass
 
-    with with_act(table, lambda: None) as m:
-        state = _Dying(m.state, Killed)
+    with beside(table) as m:
+        state: Any = _Dying(m.state, Killed)
         with pytest.raises(Killed):
             flow.copy(replace(m, state=state))
     assert row_of(table).resync == "a test asks for it"

@@ -66,6 +66,7 @@ def assert_alone(mirror: Mirror, reason: str) -> None:
     assert errored(mirror) == {}
     mirror.assert_equal(*TABLES)
     flow.tidy(mirror.m)
+    flow.collect_copies(mirror.m)
     assert mirror.files() == mirror.known_files()
 
 
@@ -128,6 +129,17 @@ def test_a_worker_that_is_killed_while_it_copies(mirror: Mirror) -> None:
             pass
     mirror.sync()
     assert_alone(mirror, "Python worker exited unexpectedly")
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_after_each_range_copies_the_table_all_the_same(mirror: Mirror) -> None:
+    filled(mirror, copy=False)
+    with workers_with(mirror.spark, "HEADWATER_FAILPOINT", "copy.range=public.bad"):
+        for _ in range(3):
+            flow.copy(mirror.m)
+            try_again(mirror)
+    mirror.sync()
+    mirror.assert_equal("bad")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from headwater.capture.run import run_capture
 from headwater.capture.watch import Watch
 from headwater.supervise.opening import open_log, open_state
 from headwater.testing.postgres import EmbeddedPostgres, installed
+from tests.brokenoff import break_off
 from tests.conftest import LAKE, VERSION, new_database
 from tests.mirror import LOOK_EVERY, IcebergMirror, Mirror
 from tests.proof.carried import assert_carried
@@ -84,7 +85,9 @@ class Disturbed(Mirror):
             return "opened again"
         if chance < 0.42:
             return f"copied {flow.copy(self.m)}"
-        if chance < 0.48:
+        if chance < 0.45:
+            return "a copy was broken off" if break_off(self, lambda _: self.chance.random() < 0.6) else ""
+        if chance < 0.51:
             return f"moved {self.flush()} rows into files"
         return ""
 

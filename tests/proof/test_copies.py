@@ -57,6 +57,11 @@ class Shop:
         with closing(State.connect(self.url)) as state:
             return next((row.state for row in state.tables("shop") if row.source.name == name), None)
 
+    def ranges(self) -> int:
+        """How many ranges of `events` are done."""
+        with closing(State.connect(self.url)) as state:
+            return sum(len(kept.ranges) for kept in state.kept_copies("shop").values())
+
     def has_order(self, number: int) -> bool:
         lake = self.config.ducklakes["main"]
         with connect() as con:
@@ -83,6 +88,7 @@ def test_a_copy_holds_up_no_delivery_and_a_run_that_is_stopped_in_the_middle_of_
         for number in (1, 2, 3):
             shop.execute(f"INSERT INTO orders VALUES ({number})", f"UPDATE events SET body = 'new' WHERE id = {number}")
             wait_for(partial(shop.has_order, number), "an order arrives", 20)
+        wait_for(shop.ranges, "a range of the copy is done", 60)
         assert shop.state("events") == "SNAPSHOT", "the copy was faster than the test"
         begun = time.monotonic()
         run.process.send_signal(signal.SIGTERM)
@@ -92,8 +98,10 @@ def test_a_copy_holds_up_no_delivery_and_a_run_that_is_stopped_in_the_middle_of_
         if run.alive:
             run.kill()
     shop.configure("public.orders", "public.events", rate="1GB/s")
+    assert shop.ranges() > 0
     code, said = headwater(shop.file, "run", "--until-caught-up")
     assert code == 0, said
+    assert "the copy of table public.events goes on" in said
     code, said = headwater(shop.file, "verify")
     assert code == 0, said
     assert (shop.state("orders"), shop.state("events")) == ("STREAMING", "STREAMING")

@@ -45,6 +45,7 @@ __all__ = [
 _MOST_PAGES, FEWEST_PAGES = 16_384, 128  # that one task reads: 128 MiB and 1 MiB of table
 Done = Mapping[int, Collection[tuple[int, int | None]]]  # by the table that has them: first pages, and ends
 
+_NO_SNAPSHOT = ("22023", "42704", "55000")
 _TROUBLE = ("08", "53", "57")  # SQLSTATE classes that pass: connection, resources, an operator's shutdown
 
 
@@ -287,6 +288,11 @@ def _translated(table: TableName) -> Iterator[None]:
     except adbc.Error as exc:
         if exc.sqlstate is None or exc.sqlstate[:2] in _TROUBLE:
             raise _unreachable(table, exc) from exc
+        if exc.sqlstate in _NO_SNAPSHOT and "snapshot" in str(exc):
+            raise Unreachable(
+                f"the snapshot in which {table} was being copied is gone: {exc}",
+                hint="its connection was lost: `headwater run` goes on with the copy in another one by itself",
+            ) from exc
         raise TableError(
             f"{table} cannot be copied: {exc}",
             hint="fix what PostgreSQL reports; `headwater run` tries again by itself",

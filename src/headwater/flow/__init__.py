@@ -5,7 +5,7 @@ decides when to take the next one, and what to do when a step fails.
 """
 
 from headwater.flow.capture import capture
-from headwater.flow.copy import Pace, copy
+from headwater.flow.copy import Pace, collect_copies, copy
 from headwater.flow.deliver import deliver
 from headwater.flow.gaps import mend
 from headwater.flow.maintain import maintain, merge_files
@@ -18,6 +18,7 @@ __all__ = [
     "Mirroring",
     "Pace",
     "capture",
+    "collect_copies",
     "copy",
     "deliver",
     "maintain",

@@ -26,7 +26,7 @@ from headwater.state.copies import KeptCopy
 from headwater.state.transitions import Copied
 from headwater.words import counted
 
-__all__ = ["ALL_OUT", "Pace", "copy"]
+__all__ = ["ALL_OUT", "Pace", "collect_copies", "copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Pace = ALL_OUT) -> dict
         rows = {row.oid: row for row in _waiting(m)}
     if not rows:
         return {}
-    m.sink.collect_copies(_unfinished(m))
+    collect_copies(m)
     with exported_snapshot(m.source_url) as exported:
         plan = planned(m, list(rows.values()), exported)
         if not plan.tables:
@@ -138,9 +138,10 @@ def _is_whole(table: PlannedTable, kept: KeptCopy | None) -> bool:
     return kept is not None and all((each.range.oid, each.range.first_page) in done for each in table.ranges)
 
 
-def _unfinished(m: Mirroring) -> set[str]:
-    """The attempts with whose files a copy may go on."""
-    return {each.attempt for kept in m.state.kept_copies(m.group).values() for each in kept.ranges}
+def collect_copies(m: Mirroring) -> None:
+    """Delete what copies have written with which no copy will go on. None may be under way."""
+    kept = m.state.kept_copies(m.group).values()
+    m.sink.collect_copies({each.attempt for copy in kept for each in copy.ranges})
 
 
 def _reports(copies: Mapping[int, KeptCopy]) -> Reports:

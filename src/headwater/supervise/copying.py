@@ -85,7 +85,7 @@ class Copying:
             closing(open_state(self._config)) as state,
             closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
         ):
-            m.sink.collect_copies()
+            flow.collect_copies(m)
             while not self._ending.wait(LOOK_EVERY):
                 try:
                     flow.copy(m, self._alone, self._pace(m))
