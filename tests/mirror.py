@@ -196,6 +196,8 @@ class Mirror:
         while flow.copy(self.m):
             copied = True
             self.sync()
+        if any(row.state == "CATCHUP" for row in self.m.state.tables("g")):
+            self.sync()  # after one that had landed before it could be noted
         flow.settle_names(self.m)
         return copied
 

@@ -133,7 +133,7 @@ def _mirror(m: Mirroring, table: PlannedTable, kept: KeptCopy | None) -> Any:
 
 
 def _is_whole(table: PlannedTable, kept: KeptCopy | None) -> bool:
-    """Whether all ranges are there; they are not if the copy was told to start over meanwhile."""
+    """Whether all ranges are there; they are not if the copy has to start over, as was found meanwhile."""
     done = {(each.oid, each.first_page) for each in kept.ranges} if kept else set()
     return kept is not None and all((each.range.oid, each.range.first_page) in done for each in table.ranges)
 

@@ -50,7 +50,7 @@ class CopyRanges:
     rate: float | None = None  # bytes a second; None: as fast as it goes
 
     def __call__(self, pieces: Sequence[RangeOfTable]) -> Iterator[Written | Failed]:
-        """What is done is noted in the state; only what fails is told, with what was written for nothing."""
+        """What is done is noted in the state; the answer is what failed, with what was written for nothing."""
         with closing(State.connect(self.state_url)) as state, one_connection():
             for piece in pieces:
                 yield from self._copied(piece, state)
