@@ -211,7 +211,7 @@ def test_delivery_goes_on_after_every_kind_of_maintenance(filled: Mirror) -> Non
             mirror.assert_equal("orders", "pairs")
             if step == "expire":  # nothing but the newest snapshot is left, and what it changed went with the others
                 since = newest(mirror) + 1
-            else:
+            elif step != "flush":  # its own flush shows updates of rows in the catalog as inserts: never use it
                 for table, before in shown.items():
                     assert_same_feeds(before, fed(mirror, table, since))
             assert {oid: each.position for oid, each in mirror.m.sink.standings().items()} == positions

@@ -162,8 +162,8 @@ def workers_within(spark: SparkSession, megabytes: int) -> Iterator[None]:
 )
 def test_rows_that_do_not_fit_into_a_workers_memory(statement: str, mirror: Mirror) -> None:
     filled(mirror)
-    mirror.transaction(*(statement.format(name, 80_000_000 if name == "bad" else 10) for name in TABLES))
-    with workers_within(mirror.spark, 800):
+    mirror.transaction(*(statement.format(name, 120_000_000 if name == "bad" else 10) for name in TABLES))
+    with workers_within(mirror.spark, 1_000):
         mirror.sync()
     failed = errored(mirror)
     assert failed.keys() == {"bad"}

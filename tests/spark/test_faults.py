@@ -17,9 +17,8 @@ OF_ALL = [
     Unreachable("no answer", hint="wait"),
     OperatorMustAct("no"),
 ]
+OF_ANY = [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), pa.lib.ArrowMemoryError("malloc failed")]
 OF_ONE = [
-    MemoryError(),
-    OSError(errno.ENOMEM, "Cannot allocate memory"),
     pa.ArrowInvalid("offset overflow"),
     pa.lib.ArrowCapacityError("more than 2 GB"),
     AssertionError("two\nlines"),
@@ -37,6 +36,13 @@ def thrown(error: Exception) -> str:
 @pytest.mark.parametrize("error", OF_ALL, ids=repr)
 def test_what_all_tables_need_is_raised_again(error: Exception) -> None:
     assert needed_by_all(thrown(error))
+    with pytest.raises(type(error)):
+        table_error(error)
+
+
+@pytest.mark.parametrize("error", OF_ANY, ids=repr)
+def test_whose_memory_ran_out_is_not_known(error: Exception) -> None:
+    assert not needed_by_all(thrown(error))
     with pytest.raises(type(error)):
         table_error(error)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from headwater.merge.reader import ChangeReader, Read
 
-__all__ = ["FEW_ROWS", "TABLES_AT_ONCE", "alike"]
+__all__ = ["FEW_BYTES", "FEW_ROWS", "TABLES_AT_ONCE", "alike"]
 
-FEW_ROWS = 10_000  # of a table that is done together with others
+FEW_ROWS, FEW_BYTES = 10_000, 1 << 20  # of a table that is done together with others
 TABLES_AT_ONCE = 100
 WAITING_BYTES = 16 << 20  # of reads that wait for others like them
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
-from headwater.merge.alike import FEW_ROWS, alike
+from headwater.merge.alike import FEW_BYTES, FEW_ROWS, alike
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece, incoming
 from headwater.merge.mirror import Mirror
@@ -78,7 +78,8 @@ class Parse:
 
     def _can_wait(self, read: Read) -> bool:
         """Whether a read is parsed with others: it is small, and its table has one bucket."""
-        return read.rows.num_rows <= FEW_ROWS and len(self.placed[read.mirror.oid]) == 1
+        few = read.rows.num_rows <= FEW_ROWS and read.rows.nbytes <= FEW_BYTES
+        return few and len(self.placed[read.mirror.oid]) == 1
 
     def _parsed_alone(self, read: Read) -> Iterator[pa.RecordBatch]:
         try:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from headwater import failpoints
 from headwater.lake.quarantine import Origin, quarantined
 from headwater.lake.target import Destination, Place, Rows, Target, misfits_of, rows_of
-from headwater.merge.alike import FEW_ROWS, TABLES_AT_ONCE
+from headwater.merge.alike import FEW_BYTES, FEW_ROWS, TABLES_AT_ONCE
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, incoming
 from headwater.merge.locate import LOCATED, Locate, Older
@@ -27,7 +27,6 @@ from headwater.values.keys import keys_of_tables
 
 __all__ = ["Append", "LocateAndWrite", "WriteBucket"]
 
-FEW_BYTES = 1 << 20  # of a table that is written together with others
 APPEND_BYTES = 64 << 20  # decoded rows a worker holds before it writes them out
 
 

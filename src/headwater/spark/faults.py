@@ -16,18 +16,19 @@ __all__ = ["needed_by_all", "raised", "shared_error", "table_error"]
 def table_error(error: Exception) -> TableError:
     """The exception as the error of the table that the task was at; raised again if it is not the table's own.
 
-    What a value can cause is the table's own: too little memory, more bytes than Arrow's arrays hold, a bug of ours.
-    A file or a server that does not answer is not.
+    What a value can cause is the table's own: more bytes than Arrow's arrays hold, a bug of ours. A file or a server
+    that does not answer is not. And if memory ran out, any table may be the one that has taken it: then the job dies,
+    and `isolate` finds out which.
     """
     if isinstance(error, TableError):
         return error
-    if isinstance(error, HeadwaterError) or (isinstance(error, OSError) and error.errno != errno.ENOMEM):
+    if isinstance(error, HeadwaterError | OSError | MemoryError):
         raise error
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
     return TableError(
         f"a Spark task failed at its rows: {type(error).__name__}: {error} ({where})",
-        hint="if memory ran out, lower flush.rows or give Spark's workers more; otherwise please report it",
+        hint="a value may be too large for it: lower flush.rows; otherwise please report it",
     )
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headwater.spark.faults import needed_by_all, raised, shared_error
-from headwater.spark.worker import freeze_imports
+from headwater.spark.worker import ending_without_memory, freeze_imports
 
 __all__ = ["JobCancelled", "JobDied", "collected", "deal", "on_partitions", "on_tasks", "run_tasks"]
 
@@ -44,10 +44,11 @@ def run_tasks(spark: SparkSession, units: Sequence[Any], work: Callable[[Any], I
     packed, packed_work = [pickle.dumps(unit) for unit in units], pickle.dumps(work)
 
     def run(mine: Iterable[bytes]) -> Iterator[Report]:
-        unpacked: Callable[[Any], Iterable[Report]] = pickle.loads(packed_work)
-        for unit in mine:
-            yield from unpacked(pickle.loads(unit))
-        freeze_imports()
+        with ending_without_memory():
+            unpacked: Callable[[Any], Iterable[Report]] = pickle.loads(packed_work)
+            for unit in mine:
+                yield from unpacked(pickle.loads(unit))
+            freeze_imports()
 
     with _translated():
         return spark.sparkContext.parallelize(packed, max(len(packed), 1)).mapPartitions(run).collect()
@@ -69,8 +70,9 @@ def on_partitions(rows: DataFrame, work: Callable[[Batches], Batches], schema: p
     """One Spark task per partition of these rows: `work` takes its record batches, and yields others."""
 
     def run(batches: Batches) -> Batches:
-        yield from work(batches)
-        freeze_imports()
+        with ending_without_memory():
+            yield from work(batches)
+            freeze_imports()
 
     return rows.mapInArrow(run, from_arrow_schema(schema))
 

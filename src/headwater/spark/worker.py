@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["freeze_imports"]
+__all__ = ["ending_without_memory", "freeze_imports"]
 
 _frozen = 0  # how many modules there were
 
@@ -20,3 +24,15 @@ def freeze_imports() -> None:
         gc.collect()
         gc.freeze()
         _frozen = len(sys.modules)
+
+
+@contextmanager
+def ending_without_memory() -> Iterator[None]:
+    """Inside, a worker whose memory runs out ends: what it has taken it would not give back to the next task."""
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise
+        os.write(2, b"a Python worker has run out of memory, and ends\n")
+        os._exit(errno.ENOMEM)
