@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 
 from headwater.errors import Unreachable
 from headwater.flow.mirroring import Mirroring
-from headwater.words import counted
+from headwater.words import counted, duration_text
 
-__all__ = ["progress_logged"]
+__all__ = ["progress", "progress_logged"]
 
 logger = logging.getLogger(__name__)
 
@@ -21,15 +22,14 @@ REPORT_EVERY = 5.0  # seconds
 @contextmanager
 def progress_logged(m: Mirroring, oids: Container[int]) -> Iterator[None]:
     """Say every few seconds how far a long copy is; the tasks count their rows in the state."""
-    done = threading.Event()
+    done, begun = threading.Event(), time.monotonic()
+    before = _copied(m, oids)[0]  # by an earlier copy, with which this one goes on
 
     def log() -> None:
         while not done.wait(REPORT_EVERY):
             with suppress(Unreachable):
-                rows = [row for row in m.state.tables(m.group) if row.oid in oids]
-                total = sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
-                copied = sum(row.copied_rows for row in rows)
-                logger.info("copied %s of about %s so far", f"{copied:,}", counted(total, "row"))
+                copied, total = _copied(m, oids)
+                logger.info("%s", progress(copied, total, (copied - before) / (time.monotonic() - begun)))
 
     thread = threading.Thread(target=log, name="copy-progress", daemon=True)
     thread.start()
@@ -38,3 +38,18 @@ def progress_logged(m: Mirroring, oids: Container[int]) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def _copied(m: Mirroring, oids: Container[int]) -> tuple[int, int]:
+    """How many rows of these tables are copied, and about how many there are."""
+    rows = [row for row in m.state.tables(m.group) if row.oid in oids]
+    return sum(row.copied_rows for row in rows), sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
+
+
+def progress(copied: int, total: int, rate: float) -> str:
+    """How far a copy is, how fast it is, and how long it will take: as far as that can be known."""
+    said = f"copied {copied:,} of about {counted(total, 'row')} so far"
+    if rate < 1:
+        return said
+    left = f", about {duration_text((total - copied) / rate)} left" if total > copied else ""
+    return f"{said}: {rate:,.0f} rows/s{left}"

@@ -24,7 +24,8 @@ __all__ = ["Copying"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.5
+LOOK_EVERY = 1.0
+GRACE = 5.0
 POOL = "copies"  # of Spark's scheduler, which gives tasks of deliveries their turn
 
 _DELIVERED = (
@@ -33,12 +34,18 @@ _DELIVERED = (
 
 
 class Copying:
-    """The thread, for the length of a `with` block of whoever holds the group's lock."""
+    """The thread, for the length of a `with` block of whoever holds the group's lock. `stop`: the process ends."""
 
     def __init__(
-        self, config: Config, env: Mapping[str, str], group: str, spark: SparkSession, precedence: Precedence
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        group: str,
+        spark: SparkSession,
+        stop: threading.Event,
+        precedence: Precedence,
     ) -> None:
-        self._config, self._env, self._group, self._spark = config, env, group, spark
+        self._config, self._env, self._group, self._spark, self._stop = config, env, group, spark, stop
         self._alone = partial(precedence.between_deliveries, config.groups[group].lake, alone=True)
         self._ending = threading.Event()
         self._met: Exception | None = None
@@ -51,7 +58,10 @@ class Copying:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + GRACE
+        # If the group is only opened again, there must not be two. If the process ends, it need not wait: a copy may be
+        # waiting for a transaction in the source.
+        while self._thread.is_alive() and not (self._stop.is_set() and time.monotonic() > deadline):
             self._spark.sparkContext.cancelJobGroup(self._thread.name)
             self._thread.join(LOOK_EVERY)
 
@@ -86,13 +96,13 @@ class Copying:
             closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
         ):
             flow.collect_copies(m)
-            while not self._ending.wait(LOOK_EVERY):
+            while not self._ending.is_set():
                 try:
                     flow.copy(m, self._alone, self._pace(m))
+                    self._tell(None)
                 except CommitUnknown as error:
                     logger.warning("looking whether the copy has landed: %s", error)  # the lake's positions say
-                    continue
-                self._tell(None)
+                self._ending.wait(LOOK_EVERY)
 
     def _tell(self, error: HeadwaterError | None) -> None:
         """Note what keeps the tables from being copied."""

@@ -135,10 +135,13 @@ class _GroupDelivery(DeliveryThread):
                 GroupRoutes(self._config, self._env, m, self._reload, self._beside) as routes,
             ):
                 state.record_error(self._group, "delivery", None)
-                with Copying(self._config, self._env, self._group, self._spark, self._beside.precedence) as copying:
+                with self._copying() as copying:
                     self._deliver_until_stopped(m, routes, lock, copying)
                 self._drain(m)
                 routes.take_turns(landed=True)
+
+    def _copying(self) -> Copying:
+        return Copying(self._config, self._env, self._group, self._spark, self._ending, self._beside.precedence)
 
     def record(self, error: str) -> None:
         with closing(open_state(self._config)) as state:
