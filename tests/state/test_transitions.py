@@ -20,6 +20,7 @@ from headwater.state.transitions import (
     IllegalTransition,
     Paused,
     RecopyRequested,
+    Removed,
     Repositioned,
     Resumed,
     Retried,
@@ -30,22 +31,23 @@ from headwater.state.transitions import (
 )
 
 NOW, LATER = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
-STATES: tuple[TableState, ...] = ("PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED")
+STATES: tuple[TableState, ...] = ("PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED", "REMOVED")
 # What becomes of a table that has a copy and for which no other one is requested; -: it cannot happen.
 TABLE: dict[Event, str] = {
-    CopyBegun(Lsn(50)):            "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  -",
-    Copied(Lsn(9)):                "CATCHUP   CATCHUP   CATCHUP   -          CATCHUP   -",
-    CaughtUp():                    "PENDING   -         STREAMING STREAMING  ERRORED   -",
-    Repositioned(Lsn(9)):          "PENDING   -         CATCHUP   STREAMING  ERRORED   -",
-    Failed("broken", LATER):       "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   -",
-    Stopped("replaced"):           "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED",
-    Retried():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   PAUSED",
-    Resumed():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   PENDING",
-    Paused("left out"):            "PAUSED    PAUSED    PAUSED    PAUSED     PAUSED    PAUSED",
-    RecopyRequested("a gap"):      "PENDING   SNAPSHOT  PENDING   PENDING    PENDING   PAUSED",
-    TableDropped(Lsn(9), "dropped"):    "ERRORED   ERRORED   CATCHUP   STREAMING  ERRORED   ERRORED",
-    TookOver("it is new", Lsn(9)): "PENDING   PENDING   PENDING   PENDING    PENDING   PENDING",
-    Displaced(Lsn(9), "replaced"): "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED",
+    CopyBegun(Lsn(50)):            "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  PAUSED    -",
+    Copied(Lsn(9)):                "CATCHUP   CATCHUP   CATCHUP   -          CATCHUP   PAUSED    -",
+    CaughtUp():                    "PENDING   -         STREAMING STREAMING  ERRORED   PAUSED    -",
+    Repositioned(Lsn(9)):          "PENDING   -         CATCHUP   STREAMING  ERRORED   PAUSED    -",
+    Failed("broken", LATER):       "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   PAUSED    REMOVED",
+    Stopped("replaced"):           "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED   ERRORED",
+    Retried():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   PAUSED    REMOVED",
+    Resumed():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   CATCHUP   PENDING",
+    Paused("asked for"):           "PAUSED    PAUSED    PAUSED    PAUSED     PAUSED    PAUSED    REMOVED",
+    Removed("left out"):           "REMOVED   REMOVED   REMOVED   REMOVED    REMOVED   REMOVED   REMOVED",
+    RecopyRequested("a gap"):      "PENDING   SNAPSHOT  PENDING   PENDING    PENDING   PAUSED    REMOVED",
+    TableDropped(Lsn(9), "dropped"):    "ERRORED   ERRORED   CATCHUP   STREAMING  ERRORED   PAUSED    ERRORED",
+    TookOver("it is new", Lsn(9)): "PENDING   PENDING   PENDING   PENDING    PENDING   PENDING   PENDING",
+    Displaced(Lsn(9), "replaced"): "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED   ERRORED",
 }  # fmt: skip
 PAIRS = [
     (event, state, word) for event, line in TABLE.items() for state, word in zip(STATES, line.split(), strict=True)
@@ -56,7 +58,7 @@ def table(state: TableState) -> TableRow:
     """A table that was copied and is in this state now; ERRORED, it waits to try again."""
     name = TableName("public", "orders")
     failing = state == "ERRORED"
-    error = "it failed" if failing else "left out" if state == "PAUSED" else None
+    error = {"ERRORED": "it failed", "PAUSED": "asked for", "REMOVED": "left out"}.get(state)
     return TableRow(
         group="shop", oid=7, source=name, lake=name, state=state, position=Lsn(5), copy_lsn=Lsn(5), copied_rows=0,
         copy_total=None, inserted=0, updated=0, deleted=0, error=error, failures=2 if failing else 0,
@@ -93,9 +95,7 @@ def test_an_event_that_is_recorded_twice_counts_once(event: Event, state: TableS
 def test_only_a_table_that_does_not_go_on_has_an_error(event: Event, state: TableState, word: str) -> None:
     if word != "-":
         now = after(table(state), event)
-        assert (now.error is not None) == (
-            now.state in ("ERRORED", "PAUSED") and not isinstance(event, RecopyRequested)
-        )
+        assert (now.error is not None) == (now.state in ("ERRORED", "PAUSED", "REMOVED"))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def place(database: str, tmp_path: Path) -> Iterator[Place]:
 def test_a_table_left_out_of_the_config_pauses_and_is_copied_again_when_it_comes_back(place: Place) -> None:
     place.ready("public.a", "public.b")
     rows = place.ready("public.a")
-    assert (rows["a"].state, rows["b"].state) == ("STREAMING", "PAUSED")
+    assert (rows["a"].state, rows["b"].state) == ("STREAMING", "REMOVED")
     assert place.lists() == {"a": None}
     rows = place.ready("public.a", "public.b")
     assert (rows["b"].state, rows["b"].resync) == ("PENDING", "it was left out of the config for a while")

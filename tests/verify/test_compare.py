@@ -14,7 +14,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.change import TableName
 from headwater.errors import Unreachable
-from headwater.state.transitions import Paused, Resumed
+from headwater.state.transitions import Removed, Resumed
 from headwater.verify import Verified, verify
 
 # Type → a value in the source, and another one that a user puts into the lake (DuckDB's literal).
@@ -269,8 +269,8 @@ def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_c
     mirror.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("kept", "later", "left_out", "paused")))
     mirror.start()
     states = {row.source.name: row.oid for row in mirror.m.state.tables("g")}
-    mirror.m.state.record("g", states["paused"], Paused("it was taken out of the config"))
-    for event in (Paused("for a while"), Resumed()):
+    mirror.m.state.record("g", states["paused"], Removed("it was taken out of the config"))
+    for event in (Removed("for a while"), Resumed()):
         mirror.m.state.record("g", states["later"], event)
     mirror.execute("INSERT INTO left_out VALUES (1)", "INSERT INTO kept VALUES (1)")
     mirror.sync()
@@ -281,5 +281,5 @@ def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_c
         "kept": ("equal", True, ""),
         "later": ("not compared", False, "it has not been copied yet"),
         "left_out": ("not compared", True, "it is no longer in the config"),
-        "paused": ("not compared", True, "it is PAUSED: it was taken out of the config"),
+        "paused": ("not compared", True, "it is REMOVED: it was taken out of the config"),
     }

@@ -162,7 +162,7 @@ class Watch(threading.Thread):
         Where event triggers report what is done to them it is all of them only now and then, or when a fence waits
         for a look, and otherwise those with partitions, of which nothing is reported.
         """
-        oids = [row.oid for row in self._state.tables(self._group) if row.state != "PAUSED"]
+        oids = [row.oid for row in self._state.tables(self._group) if row.state != "REMOVED"]
         due = time.monotonic() - self._compared >= COMPARE_EVERY
         if not self._traced or due or self._state.fences(self._group):
             self._compared = time.monotonic()

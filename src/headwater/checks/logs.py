@@ -52,7 +52,7 @@ def _warn_of_missing(log: Log, missing: list[str], rows: list[TableRow]) -> None
     needing = [
         str(row.source)
         for row in rows
-        if row.oid in last and row.state != "PAUSED" and row.position is not None and row.position <= last[row.oid]
+        if row.oid in last and row.state != "REMOVED" and row.position is not None and row.position <= last[row.oid]
     ]
     outcome = (
         f"`run` copies again the tables that need what is lost: {', '.join(needing)}"

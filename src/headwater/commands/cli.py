@@ -20,6 +20,7 @@ from headwater.commands.query import query
 from headwater.commands.route import route
 from headwater.commands.run import capture, deliver, run
 from headwater.commands.status import status
+from headwater.commands.table import table
 from headwater.commands.verify import verify
 from headwater.logs import configure
 
@@ -46,6 +47,7 @@ def cli(options: Options) -> None:
       headwater status --watch                how far behind it is
       headwater verify                        does the lake equal the source?
       headwater maintain                      merge small files of the lakes, remove what is old
+      headwater table list                    the tables and their states; pause, resume, resync one
       headwater group list                    which groups there are; `group drop` ends one
       headwater route list                    where tables are carried on to; `route pause` stops one
       headwater query 'SELECT count(*) FROM public.orders' --fresh
@@ -56,7 +58,23 @@ def cli(options: Options) -> None:
     configure(options.log_format)
 
 
-for each in (demo, init, doctor, check, run, capture, deliver, status, verify, query, maintain, group, route, config):
+for each in (
+    demo,
+    init,
+    doctor,
+    check,
+    run,
+    capture,
+    deliver,
+    status,
+    verify,
+    query,
+    maintain,
+    table,
+    group,
+    route,
+    config,
+):
     cli.add_command(each)
 
 

@@ -29,6 +29,7 @@ _STYLES = {
     "healthy": "green",
     "STARTING": "yellow",
     "PAUSED": "yellow",
+    "REMOVED": "yellow",
     "lagging": "yellow",
     "paused": "yellow",
     "STOPPED": "bold red",

@@ -43,7 +43,7 @@ def _needed(m: Mirroring, missing: list[str]) -> dict[int, Lsn]:
         for oid, last, end in changed
         if oid in copying or (oid in standings and standings[oid].position <= last)
     }
-    rows = {row.oid: row for row in tables if row.oid in copying or (row.resync is None and row.state != "PAUSED")}
+    rows = {row.oid: row for row in tables if row.oid in copying or (row.resync is None and row.state != "REMOVED")}
     for oid, row in rows.items():
         # A lake that was restored from a backup may stand where the log does not begin yet.
         if row.state in ("CATCHUP", "STREAMING") and oid in standings and standings[oid].position < begin:

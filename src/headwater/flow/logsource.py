@@ -110,7 +110,7 @@ class LogSource:
 
     def _row(self) -> TableRow:
         rows = (row for row in self.m.state.tables(self.m.group) if row.configured == self.table)
-        row = next((row for row in rows if row.state != "PAUSED"), None)
+        row = next((row for row in rows if row.state != "REMOVED"), None)
         if row is None:
             raise self._waits("is not mirrored yet")
         return row

@@ -102,7 +102,7 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
-    waiting = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
+    waiting = [row for row in m.state.tables(m.group) if row.state != "REMOVED"]
     # Of a table that was dropped nothing more comes.
     needed = [row for row in waiting if not (row.stopped and row.dropped_lsn)]
     positions = [at for row in needed if (at := _needed_from(row)) is not None]
@@ -112,4 +112,4 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
 
 def _needed_from(row: TableRow) -> Lsn | None:
     """From where on a table needs the log; None: a copy that has not begun brings all that came before it."""
-    return row.copy_lsn if row.position is None and row.state == "SNAPSHOT" else row.position
+    return row.copy_lsn if row.position is None and row.state in ("SNAPSHOT", "PAUSED") else row.position

@@ -72,7 +72,7 @@ def _names_now(m: Mirroring, standings: Mapping[int, Standing[Lsn]], but: Collec
     rows = [
         row
         for row in m.state.tables(m.group)
-        if row.oid in standings and row.oid not in but and row.state != "PAUSED"
+        if row.oid in standings and row.oid not in but and row.state != "REMOVED"
         if row.options.followed_name and row.options.schema_changes == "follow"
     ]
     now = _called(m, rows)
@@ -92,7 +92,7 @@ def _held_back(m: Mirroring, standings: Mapping[int, Standing[Lsn]], renamed: Ma
     """
     if not renamed:
         return set()
-    rows = [row for row in m.state.tables(m.group) if row.state != "PAUSED"]
+    rows = [row for row in m.state.tables(m.group) if row.state != "REMOVED"]
     now = _called(m, rows)
     making_way = {oid for row in rows for oid in row.replaces}
     making_way |= {row.oid for row in rows if row.oid not in now and row.dropped_lsn is None}  # not looked at yet
@@ -179,6 +179,6 @@ def _called(m: Mirroring, rows: Collection[TableRow]) -> dict[int, TableName]:
 
 
 def _replaced(m: Mirroring, rows: Collection[TableRow], now: Mapping[int, TableName]) -> set[int]:
-    mirrored = {row.oid for row in m.state.tables(m.group) if row.state != "PAUSED"}
+    mirrored = {row.oid for row in m.state.tables(m.group) if row.state != "REMOVED"}
     holders = {name: oid for oid, name in now.items()}
     return {row.oid for row in rows if holders.get(row.configured, row.oid) not in mirrored}

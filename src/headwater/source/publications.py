@@ -77,7 +77,7 @@ def places(connection: Connection, publication: str) -> dict[int, str]:
 
 def look_at_publication(connection: Connection, state: State, group: str) -> None:
     """Have tables copied again whose place was altered; OperatorMustAct, noted in the state, if one has none."""
-    rows = [row for row in state.tables(group) if row.state != "PAUSED"]
+    rows = [row for row in state.tables(group) if row.state != "REMOVED"]
     now = places(connection, object_name(group))
     lacking = [row for row in rows if row.oid not in now and table_name(connection, row.oid) is not None]
     if lacking:

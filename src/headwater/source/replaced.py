@@ -179,7 +179,7 @@ def sent_columns(connection: Connection, wish: TableWish, oid: int) -> tuple[str
 
 def look_at_names(connection: Connection, state: State, group: str, first_look: Callable[[], None]) -> None:
     """See to tables that were dropped, or replaced under their names; `first_look` notes how a new table looks."""
-    rows = [row for row in state.tables(group) if row.state != "PAUSED"]
+    rows = [row for row in state.tables(group) if row.state != "REMOVED"]
     found = resolved(connection, [_wish(row, rows) for row in rows])
     if any(one.fate in ("dropped", "replaced") for one in found) and not _same_source(connection, state, group):
         return  # the capture that reads it will say so

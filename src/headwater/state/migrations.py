@@ -199,6 +199,10 @@ MIGRATIONS = (
     );
     """,
     """
+    ALTER TABLE headwater.tables DROP CONSTRAINT tables_state_check;
+    UPDATE headwater.tables SET state = 'REMOVED' WHERE state = 'PAUSED';
+    ALTER TABLE headwater.tables ADD CONSTRAINT tables_state_check
+        CHECK (state IN ('PENDING', 'SNAPSHOT', 'CATCHUP', 'STREAMING', 'ERRORED', 'PAUSED', 'REMOVED'));
     CREATE TABLE headwater.copies (
         group_name text NOT NULL,
         source_oid bigint NOT NULL,

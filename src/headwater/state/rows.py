@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Stage = Literal["capture", "delivery"]
-TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED"]
+TableState = Literal["PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED", "REMOVED"]
 
 
 class Location(NamedTuple):

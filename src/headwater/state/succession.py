@@ -31,7 +31,7 @@ def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
 
 
 def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> None:
-    """Add a table that will take the place of another, with the other's options. It stays PAUSED until `take_over`.
+    """Add a table that will take the place of another, with the other's options. It stays REMOVED until `take_over`.
 
     A table that is mirrored already stays as it is.
     """
@@ -41,10 +41,10 @@ def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> N
             "INSERT INTO headwater.tables AS t (group_name, source_oid, namespace, name, lake_schema, lake_table,"
             " configured_schema, configured_table, options, state, error)"
             " SELECT group_name, %(oid)s, %(schema)s, %(name)s, %(lake_schema)s, %(lake_table)s, configured_schema,"
-            " configured_table, options, 'PAUSED', 'it is about to take the place of another table'"
+            " configured_table, options, 'REMOVED', 'it is about to take the place of another table'"
             " FROM headwater.tables WHERE group_name = %(group)s AND source_oid = %(old)s"
             " ON CONFLICT (group_name, source_oid) DO UPDATE SET configured_schema = excluded.configured_schema,"
-            " configured_table = excluded.configured_table, options = excluded.options WHERE t.state = 'PAUSED'",
+            " configured_table = excluded.configured_table, options = excluded.options WHERE t.state = 'REMOVED'",
             {
                 "oid": oid,
                 "schema": source.schema,

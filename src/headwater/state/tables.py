@@ -14,7 +14,7 @@ from headwater.postgres.connect import Connection
 from headwater.state.copies import forget
 from headwater.state.database import Database, storable
 from headwater.state.rows import Configured, Member, Partitions, TableOptions, TableRow
-from headwater.state.transitions import Copied, Displaced, Event, Paused, RecopyRequested, after
+from headwater.state.transitions import Copied, Displaced, Event, RecopyRequested, Removed, after
 
 __all__ = ["Tables", "apply", "write_counts"]
 
@@ -149,7 +149,7 @@ def apply(connection: Connection, group: str, oid: int, event: Event) -> None:
 
 def _ends_copy(event: Event) -> bool:
     """Whether no copy may go on with what an earlier one has done."""
-    return isinstance(event, Copied | Paused | Displaced) or (isinstance(event, RecopyRequested) and event.lsn is None)
+    return isinstance(event, Copied | Removed | Displaced) or (isinstance(event, RecopyRequested) and event.lsn is None)
 
 
 def write_counts(connection: Connection, group: str, counts: Mapping[int, Counts]) -> None:

@@ -1,4 +1,6 @@
-"""A table's life: PENDING → SNAPSHOT → CATCHUP → STREAMING, ERRORED and back, PAUSED by hand. Decided here, without IO.
+"""A table's life: PENDING → SNAPSHOT → CATCHUP → STREAMING; ERRORED and back, PAUSED by hand and back, REMOVED.
+
+Decided here, without IO.
 
 Capture and delivery run in different processes, so an event may reach a table that the other one has just moved: then
 the other's decision stays where the table below keeps the state. An event may also be recorded twice, when the answer
@@ -7,7 +9,7 @@ to the first attempt was lost; the second changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,6 +27,7 @@ __all__ = [
     "IllegalTransition",
     "Paused",
     "RecopyRequested",
+    "Removed",
     "Repositioned",
     "Resumed",
     "Retried",
@@ -91,12 +94,19 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A table that was stopped or paused goes on."""
+    """A table that was stopped, paused or removed goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The config no longer has the table."""
+    """An operator wants the table left as it is for now. The log is kept for it, so that it goes on without a copy."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The config no longer has the table: nothing is kept for it but its mirror."""
 
     reason: str
 
@@ -143,6 +153,7 @@ Event = (
     | Retried
     | Resumed
     | Paused
+    | Removed
     | RecopyRequested
     | TableDropped
     | TookOver
@@ -156,30 +167,44 @@ _KEPT: dict[TableState, TableState] = {
     "STREAMING": "STREAMING",
     "ERRORED": "ERRORED",
     "PAUSED": "PAUSED",
+    "REMOVED": "REMOVED",
 }
 
 
 _MIRRORED = ("CATCHUP", "STREAMING")
+_LEFT_ALONE = ("PAUSED", "REMOVED")  # by whatever happens to a table that is delivered
 
 
 def _always(state: TableState) -> dict[TableState, TableState]:
     return dict.fromkeys(_KEPT, state)
 
 
+def _but(others: Mapping[TableState, TableState], without: Collection[TableState]) -> dict[TableState, TableState]:
+    """The state stays, but for `others`; there are some in which it cannot happen."""
+    return {state: each for state, each in (_KEPT | dict(others)).items() if state not in without}
+
+
 # What each event makes of each state; in a state that is missing the event is illegal. A table that waits for a copy,
 # its first or another one, becomes PENDING instead of CATCHUP.
 TRANSITIONS: Mapping[type[Event], Mapping[TableState, TableState]] = {
-    CopyBegun: {"PENDING": "SNAPSHOT", "SNAPSHOT": "SNAPSHOT", "ERRORED": "SNAPSHOT"},
-    Copied: {"PENDING": "CATCHUP", "SNAPSHOT": "CATCHUP", "CATCHUP": "CATCHUP", "ERRORED": "CATCHUP"},
-    CaughtUp: {"CATCHUP": "STREAMING", "STREAMING": "STREAMING", "PENDING": "PENDING", "ERRORED": "ERRORED"},
-    Repositioned: {"CATCHUP": "CATCHUP", "STREAMING": "STREAMING", "PENDING": "PENDING", "ERRORED": "ERRORED"},
-    Failed: {state: "ERRORED" for state in _KEPT if state != "PAUSED"},
+    CopyBegun: {"PENDING": "SNAPSHOT", "SNAPSHOT": "SNAPSHOT", "ERRORED": "SNAPSHOT", "PAUSED": "PAUSED"},
+    Copied: {
+        "PENDING": "CATCHUP",
+        "SNAPSHOT": "CATCHUP",
+        "CATCHUP": "CATCHUP",
+        "ERRORED": "CATCHUP",
+        "PAUSED": "PAUSED",
+    },
+    CaughtUp: _but({"CATCHUP": "STREAMING"}, without=("SNAPSHOT", "REMOVED")),
+    Repositioned: _but({}, without=("SNAPSHOT", "REMOVED")),
+    Failed: _always("ERRORED") | {"PAUSED": "PAUSED", "REMOVED": "REMOVED"},
     Stopped: _always("ERRORED"),
     Retried: _KEPT | {"ERRORED": "CATCHUP"},
-    Resumed: _KEPT | {"ERRORED": "CATCHUP", "PAUSED": "PENDING"},
-    Paused: _always("PAUSED"),
+    Resumed: _KEPT | {"ERRORED": "CATCHUP", "PAUSED": "CATCHUP", "REMOVED": "PENDING"},
+    Paused: _always("PAUSED") | {"REMOVED": "REMOVED"},
+    Removed: _always("REMOVED"),
     RecopyRequested: _KEPT | {"CATCHUP": "PENDING", "STREAMING": "PENDING", "ERRORED": "PENDING"},
-    TableDropped: _KEPT | {"PENDING": "ERRORED", "SNAPSHOT": "ERRORED", "PAUSED": "ERRORED"},
+    TableDropped: _KEPT | {"PENDING": "ERRORED", "SNAPSHOT": "ERRORED", "REMOVED": "ERRORED"},
     TookOver: _always("PENDING"),
     Displaced: _always("ERRORED"),
 }
@@ -190,7 +215,7 @@ def after(row: TableRow, event: Event) -> TableRow:
     state = TRANSITIONS[type(event)].get(row.state)
     if state is None:
         raise IllegalTransition(f"table {row.source} is {row.state}, where {event} cannot happen")
-    if row.stopped and isinstance(event, Failed | Retried):
+    if isinstance(event, Failed | Retried) and (row.stopped or row.state in _LEFT_ALONE):
         return row
     changed = _changed(row, event)
     waits = changed.position is None or changed.resync is not None
@@ -202,9 +227,10 @@ def _changed(row: TableRow, event: Event) -> TableRow:
     well = replace(row, error=None, failures=0, retry_at=None)
     match event:
         case CopyBegun(position):
-            return replace(well, copy_lsn=position, failures=row.failures)  # until the copy is there
+            begun = replace(well, failures=row.failures)  # until the copy is there
+            return replace(row if row.state == "PAUSED" else begun, copy_lsn=position)
         case Copied(position, newest):
-            return _copied(well, position, newest or position)
+            return _copied(row if row.state == "PAUSED" else well, position, newest or position)
         case CaughtUp():
             return well if row.state in _MIRRORED else row
         case Repositioned(position):
@@ -212,17 +238,20 @@ def _changed(row: TableRow, event: Event) -> TableRow:
         case Failed(error, retry_at):
             again = row.state == "ERRORED" and row.retry_at == retry_at  # the same failure, recorded before
             return replace(row, error=error, retry_at=retry_at, failures=row.failures + (not again))
-        case Stopped(error) | Paused(error):
+        case Paused(error) if row.state in _LEFT_ALONE:
+            return row
+        case Stopped(error) | Paused(error) | Removed(error):
             return replace(well, error=error)
         case Retried():
             return replace(well, failures=row.failures) if row.state == "ERRORED" else row
         case Resumed():
-            return well if row.state in ("ERRORED", "PAUSED") else row
+            return well if row.state in ("ERRORED", *_LEFT_ALONE) else row
         case RecopyRequested(reason, lsn):
-            return replace(well, resync=row.resync or reason, resync_lsn=max(row.resync_lsn, lsn or Lsn(0)))
+            waiting = row if row.state in _LEFT_ALONE else well
+            return replace(waiting, resync=row.resync or reason, resync_lsn=max(row.resync_lsn, lsn or Lsn(0)))
         case TableDropped(lsn, error):
             dropped = replace(row, dropped_lsn=row.dropped_lsn or lsn)
-            return dropped if row.state in _MIRRORED else replace(dropped, error=error, retry_at=None)
+            return dropped if row.state in (*_MIRRORED, "PAUSED") else replace(dropped, error=error, retry_at=None)
         case TookOver(reason, lsn):
             return replace(well, resync=reason, resync_lsn=lsn, dropped_lsn=None)
         case Displaced(lsn, error):

@@ -72,7 +72,7 @@ def log_backlog(state: State, route: Route, after: int | None) -> Backlog:
     A position in it does not include the transaction that commits there.
     """
     group, table = route.source.group or "", route.source.table
-    rows = (row for row in state.tables(group) if row.configured == table and row.state != "PAUSED")
+    rows = (row for row in state.tables(group) if row.configured == table and row.state != "REMOVED")
     row = next((row for row in rows if row.position is not None), None)
     if row is None or row.position is None:
         return Backlog(Lsn, error=f"table {str(table)!r} of group {group!r} has not been copied yet")

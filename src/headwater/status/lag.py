@@ -124,8 +124,8 @@ def staged(state: State, group: str) -> dict[int | None, Staged]:
         " FROM headwater.segments s JOIN headwater.segment_parts p ON p.segment_id = s.id"
         " JOIN headwater.relations r ON r.id = p.relation_id"
         " JOIN headwater.tables t ON t.group_name = s.group_name AND t.source_oid = r.oid AND p.last_lsn >= t.position"
-        " WHERE s.group_name = %(group)s AND t.state <> 'PAUSED' AND s.last_lsn >= (SELECT min(position)"
-        " FROM headwater.tables WHERE group_name = %(group)s AND state <> 'PAUSED')"
+        " WHERE s.group_name = %(group)s AND t.state <> 'REMOVED' AND s.last_lsn >= (SELECT min(position)"
+        " FROM headwater.tables WHERE group_name = %(group)s AND state <> 'REMOVED')"
         " GROUP BY GROUPING SETS ((t.source_oid), ()) HAVING count(*) > 0",
         {"group": group},
     )

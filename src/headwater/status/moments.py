@@ -53,7 +53,7 @@ def moment(config: Config, env: Mapping[str, str], at: Lsn) -> Moment:
 
 
 def _group(config: Config, env: Mapping[str, str], state: State, group: str, at: Lsn) -> Iterator[TableMoment]:
-    row, rows = state.group(group), [each for each in state.tables(group) if each.state != "PAUSED"]
+    row, rows = state.group(group), [each for each in state.tables(group) if each.state != "REMOVED"]
     sink = group_lake(config, env, group).find(source_name(row.source_id, group), WAL) if row else None
     if sink is None:
         for each in rows:

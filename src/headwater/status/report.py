@@ -150,7 +150,7 @@ def _problems(group: GroupStatus) -> Iterator[str]:
     if group.wal_status == "lost":
         yield f"its slot {group.slot!r} has lost WAL that it needs"
     for table in group.tables:
-        if table.state == "ERRORED" or (table.error and table.state != "PAUSED"):
+        if table.state == "ERRORED" or (table.error and table.state not in ("PAUSED", "REMOVED")):
             yield f"table {table.table} is {table.state}: {table.error}"
 
 
@@ -262,7 +262,7 @@ def _responds(process: Process | None) -> bool:
 
 
 def _followed(row: TableRow) -> bool:
-    return row.position is not None and row.state != "PAUSED"
+    return row.position is not None and row.state != "REMOVED"
 
 
 def _part(process: Process | None, lag: Lag, error: str | None, *, supervised: bool) -> PartStatus:

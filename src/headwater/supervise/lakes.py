@@ -133,7 +133,7 @@ def _copy_again(state: State, group: str, oids: set[int], reason: str) -> None:
 
 
 def _can_be_copied(table: TableRow) -> bool:
-    return table.state != "PAUSED" and table.dropped_lsn is None
+    return table.state != "REMOVED" and table.dropped_lsn is None
 
 
 def _found_id(config: Config, env: Mapping[str, str], group: str) -> str | None:

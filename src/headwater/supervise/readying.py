@@ -22,7 +22,7 @@ from headwater.source.replaced import Resolved, drop, refusal, resolved, sent_co
 from headwater.source.server import identify, wal_end
 from headwater.state import Configured, State, TableOptions, TableRow
 from headwater.state.succession import add_successor, reclaim, take_over
-from headwater.state.transitions import Paused, Resumed
+from headwater.state.transitions import Removed, Resumed
 from headwater.supervise.opening import open_log
 
 __all__ = ["another_mode", "make_ready", "wishes"]
@@ -76,7 +76,7 @@ def _enter(state: State, group: str, found: _Found) -> None:
         reclaim(state, group, found.oid)
     if found.error is not None:
         stop(state, row, found.error)
-    elif found.there and (row.state == "PAUSED" or row.stopped):
+    elif found.there and (row.state == "REMOVED" or row.stopped):
         state.record(group, found.oid, Resumed())
 
 
@@ -162,7 +162,7 @@ def _reasons(connection: Connection, publication: str, found: _Found) -> Iterato
     if row is None:
         return
     # Copied or not, as far as the state knows: the lake may have a copy that was not noted before a crash.
-    if row.state == "PAUSED":
+    if row.state == "REMOVED":
         yield "it was left out of the config for a while"
     elif row.published not in (None, found.place):
         yield ALTERED
@@ -192,9 +192,9 @@ def _leave_out(state: State, group: Group, name: str, wanted: set[int]) -> None:
     named = {entry.table for entry in group.tables}
     for row in state.tables(name):
         dropped = row.stopped and row.dropped_lsn is not None and row.configured in named
-        if row.oid not in wanted and row.state != "PAUSED" and not dropped:
+        if row.oid not in wanted and row.state != "REMOVED" and not dropped:
             logger.warning("table %s is not in group %s any more: its mirror stays as it is", row.source, name)
-            state.record(name, row.oid, Paused("it was taken out of the config"))
+            state.record(name, row.oid, Removed("it was taken out of the config"))
 
 
 def _options(entry: Table) -> TableOptions:

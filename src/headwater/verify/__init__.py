@@ -58,7 +58,7 @@ class _Choice:
 
     def excuse(self, row: TableRow) -> str:
         """Why a table need not be compared; empty: it must be."""
-        if row.state == "PAUSED":
+        if row.state in ("PAUSED", "REMOVED"):
             return _state(row)
         return "it is no longer in the config" if row.source in self.left else ""
 
