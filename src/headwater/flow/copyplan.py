@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headwater import __version__
 from headwater.change import Lsn, Relation, TableName
 from headwater.copy.reading import balanced, files_of, showing
 from headwater.copy.snapshot import Exported
@@ -103,7 +104,17 @@ class _Table:
         """What must be the same for a copy to go on: else rows are elsewhere, or would be written otherwise."""
         spec = self.spec
         columns = [(each, spec.kinds[each.name]) for each in self.relation.columns]
-        said = repr((columns, str(spec.name), spec.history, spec.partition_by, self.where, sorted(self.files.items())))
+        said = repr(
+            (
+                __version__,
+                columns,
+                str(spec.name),
+                spec.history,
+                spec.partition_by,
+                self.where,
+                sorted(self.files.items()),
+            )
+        )
         return hashlib.sha256(said.encode()).hexdigest()
 
     def can_go_on(self, row: TableRow) -> bool:

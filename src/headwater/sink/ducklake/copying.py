@@ -46,6 +46,15 @@ class CopyNote:
     table: NewTable
     quarantine: str | None
 
+    @classmethod
+    def read(cls, note: bytes) -> CopyNote | None:
+        """None for a note of another version of the program."""
+        try:
+            found = pickle.loads(note)
+        except (AttributeError, ImportError, TypeError, pickle.UnpicklingError):
+            return None
+        return found if isinstance(found, cls) else None
+
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeCopy(Generic[P]):

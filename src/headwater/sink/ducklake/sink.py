@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -124,8 +123,8 @@ class DuckLakeSink(Generic[P]):
         return DuckLakeCopy(self._lake, mirrors, names, target, attempt is None, new)
 
     def taken_up(self, mirror: NewMirror[P], note: bytes, *, misfits: bool) -> NewMirror[P] | None:
-        kept: CopyNote = pickle.loads(note)
-        if replace(kept.table, uuid=mirror.table.uuid, path=mirror.table.path) != mirror.table:
+        kept = CopyNote.read(note)
+        if kept is None or replace(kept.table, uuid=mirror.table.uuid, path=mirror.table.path) != mirror.table:
             return None
         with self._lake.at_once():
             here = found_quarantine(self._lake) if misfits else None
@@ -134,9 +133,8 @@ class DuckLakeSink(Generic[P]):
         return replace(mirror, table=kept.table)
 
     def has_landed(self, oid: int, note: bytes) -> bool:
-        kept: CopyNote = pickle.loads(note)
-        there = self.standings().get(oid)
-        return there is not None and self._lake.uuid_of(there.table) == kept.table.uuid
+        kept, there = CopyNote.read(note), self.standings().get(oid)
+        return kept is not None and there is not None and self._lake.uuid_of(there.table) == kept.table.uuid
 
     def names(self, given_up: Iterable[int]) -> Names:
         here = self.standings()
