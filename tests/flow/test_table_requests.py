@@ -47,7 +47,7 @@ def test_a_table_that_was_paused_goes_on_from_where_it_was_without_a_copy(shop: 
             "UPDATE orders SET item = 'changed' WHERE id = 1",
         )
         shop.sync()
-    shop.execute("ALTER TABLE orders ADD COLUMN more int DEFAULT 7", "DELETE FROM orders WHERE id = 2")
+    shop.execute("ALTER TABLE orders ADD COLUMN more int", "DELETE FROM orders WHERE id = 2")
     shop.sync()
     with shop.m.state.transaction() as connection:
         connection.execute("UPDATE headwater.segments SET created_at = created_at - interval '1 day'")
