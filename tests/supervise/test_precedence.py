@@ -99,3 +99,18 @@ def test_deliveries_do_not_keep_maintenance_waiting_for_ever() -> None:
     begun = time.monotonic()
     precedence.wait_for_quiet(LONG)
     assert time.monotonic() - begun < LONG / 2
+
+
+def test_a_delivery_waits_for_a_copy_that_commits_as_long_as_that_takes(beside: Beside) -> None:
+    precedence, copied = Precedence(), list[bool]()
+
+    def deliver() -> bool:
+        with precedence.delivery("main") as rewritten:
+            return rewritten and bool(copied)
+
+    with precedence.between_deliveries("main", alone=True):
+        delivering = beside(deliver)
+        time.sleep(MOMENT + 0.5)  # for maintenance it would not wait longer
+        assert not delivering.done()
+        copied.append(True)
+    assert delivering.result(LONG)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import Destination, Reports
-from headwater.merge.outcome import Failed, Written, failures
+from headwater.merge.outcome import Written, failures, reports_of
 from headwater.spark import Survived, deal, run_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.copies import KeptCopy
 from headwater.state.transitions import Copied
 from headwater.words import counted
 
-__all__ = ["ALL_OUT", "Pace", "collect_copies", "copy"]
+__all__ = ["Pace", "collect_copies", "copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +43,10 @@ class Pace:
     rate: int | None = None
 
 
-ALL_OUT = Pace()
-
-
-def copy(m: Mirroring, alone: Alone = nullcontext, pace: Pace = ALL_OUT) -> dict[int, int]:
+def copy(m: Mirroring, alone: Alone = nullcontext, pace: Callable[[], Pace] = Pace) -> dict[int, int]:
     """Source → lake, once per table: all tables that wait for it, as they were at one position, in one snapshot.
 
-    Deliveries to other tables may go on beside it, but not inside `alone`.
+    Deliveries to other tables may go on beside it, but not inside `alone`. `pace` is asked when there is one to copy.
     """
     check_lake(m)
     if not any(row.state in _WAITING for row in m.state.tables(m.group)):
@@ -65,7 +61,7 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Pace = ALL_OUT) -> dict
         plan = planned(m, list(rows.values()), exported)
         if not plan.tables:
             return {}
-        survived = _written(m, plan, exported, pace)
+        survived = _written(m, plan, exported, pace())
     for oid, error in survived.failed.items():
         fail(m, rows[oid], error)
     if survived.done is None:
@@ -117,7 +113,7 @@ def _written(
             if (oid, each.range.oid, each.range.first_page) not in done
         ]
         said = run_tasks(m.spark, deal(mine, hands), work)
-        attempt.discard(_of_failed(said))
+        attempt.discard(reports_of(said))
         return attempt, {oid: failure.error for oid, failure in failures(said).items()}
 
     with progress_logged(m, plan.tables):
@@ -145,19 +141,12 @@ def collect_copies(m: Mirroring) -> None:
 
 
 def _reports(copies: Mapping[int, KeptCopy]) -> Reports:
-    found: defaultdict[Destination, list[bytes]] = defaultdict(list)
-    for oid, kept in copies.items():
-        for part, report in (each for done in kept.ranges for each in done.reports):
-            found[Destination(oid, part)].append(report)
-    return dict(found)
-
-
-def _of_failed(said: Sequence[Written | Failed]) -> Reports:
-    found: defaultdict[Destination, list[bytes]] = defaultdict(list)
-    for each in said:
-        if isinstance(each, Written):
-            found[each.to].append(each.report)
-    return dict(found)
+    return reports_of(
+        Written(Destination(oid, part), report)
+        for oid, kept in copies.items()
+        for done in kept.ranges
+        for part, report in done.reports
+    )
 
 
 def _landed(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headwater.errors import CannotFollow, TableError
 from headwater.lake.target import Destination, Reports
 
-__all__ = ["Failed", "Failure", "Failures", "Merged", "Written", "failures"]
+__all__ = ["Failed", "Failure", "Failures", "Merged", "Written", "failures", "reports_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,15 @@ def failures(found: Iterable[object]) -> dict[int, Failure]:
         known = first.get(oid, failure)
         first[oid] = replace(known, needs_recopy=known.needs_recopy or failure.needs_recopy)
     return first
+
+
+def reports_of(found: Iterable[object]) -> Reports:
+    """What tasks say that they have written, by destination."""
+    reports: dict[Destination, list[bytes]] = {}
+    for each in found:
+        if isinstance(each, Written):
+            reports.setdefault(each.to, []).append(each.report)
+    return reports
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from headwater import failpoints
 from headwater.lake.indexes import KeyIndexes
-from headwater.lake.target import SETTLED, Destination, Place, Sought, Target
+from headwater.lake.target import SETTLED, Place, Sought, Target
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, by_bucket
 from headwater.merge.locate import Locate, Older
-from headwater.merge.outcome import Failed, Merged, Written, failures
+from headwater.merge.outcome import Failed, Merged, Written, failures, reports_of
 from headwater.merge.parse import FoldBucket, Folded, Parse, ParseAndFold
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Scratch
@@ -213,8 +213,4 @@ def _hull(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[i
 
 
 def _outcome(written: Sequence[Written | Failed]) -> Merged:
-    reports: dict[Destination, list[bytes]] = {}
-    for each in written:
-        if isinstance(each, Written):
-            reports.setdefault(each.to, []).append(each.report)
-    return Merged(reports, failed=failures(written))
+    return Merged(reports_of(written), failed=failures(written))

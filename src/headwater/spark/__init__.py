@@ -2,10 +2,9 @@
 
 from headwater.spark.isolate import Survived, surviving
 from headwater.spark.session import session, warm_up
-from headwater.spark.tasks import JobCancelled, JobDied, collected, deal, on_partitions, on_tasks, run_tasks
+from headwater.spark.tasks import JobDied, collected, deal, on_partitions, on_tasks, run_tasks
 
 __all__ = [
-    "JobCancelled",
     "JobDied",
     "Survived",
     "collected",

@@ -98,7 +98,7 @@ class Copying:
             flow.collect_copies(m)
             while not self._ending.is_set():
                 try:
-                    flow.copy(m, self._alone, self._pace(m))
+                    flow.copy(m, self._alone, partial(self._pace, m))
                     self._tell(None)
                 except CommitUnknown as error:
                     logger.warning("looking whether the copy has landed: %s", error)  # the lake's positions say
