@@ -120,9 +120,10 @@ def test_the_log_is_kept_from_where_a_copy_has_begun(orders: Mirror) -> None:
     kept = []
 
     def act() -> None:
-        change(orders, "items", 1)
-        change(orders, "orders", 1)
-        orders.sync()
+        for first in (1, 11, 21):
+            change(orders, "items", first)
+            change(orders, "orders", first)
+            orders.sync()
         begun = row_of(orders, "items")
         assert (begun.state, begun.position) == ("SNAPSHOT", None)
         with orders.m.state.transaction() as connection:  # as if they had been there for long
