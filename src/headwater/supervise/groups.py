@@ -68,7 +68,8 @@ def _known(state: State) -> dict[str, GroupRow]:
 def _listed(config: Config, state: State, name: str, row: GroupRow | None) -> ListedGroup:
     group = config.groups.get(name)
     lake = group.lake if group else row.lake_url if row else None
-    tables = len(group.tables) if group else len(state.tables(name))
+    mirrored = [each for each in state.tables(name) if each.state != "REMOVED"] if row else []
+    tables = len(group.tables) if group and not group.patterns else len(mirrored)
     slot, log = (row.slot, row.log_path) if row else (None, None)
     return ListedGroup(name, lake, tables, slot, log, group is not None)
 
