@@ -238,6 +238,23 @@ def test_a_run_maintains_a_lake_in_small_steps(orders: IcebergMirror) -> None:
 
 
 @pytest.mark.ducklake_only
+def test_small_deliveries_beside_maintenance_make_no_files_of_their_own(mirror: Mirror) -> None:
+    mirror.inline = "{rows: 20}"
+    mirror.execute("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    mirror.start()
+    thread = maintaining(mirror)
+    for turn in range(6):  # seven rows each: two deliveries fit, and the third would make them more than twenty
+        mirror.execute(f"INSERT INTO orders SELECT {7 * turn} + i, 'new' FROM generate_series(1, 7) i")
+        mirror.sync()
+        written = maintenance(mirror).figures()[ORDERS].files
+        while thread.step(mirror.m.state, mirror.m.sink):
+            pass
+        assert written == turn // 2  # the files of earlier turns, which maintenance has made of the catalog's rows
+        thread = maintaining(mirror)
+    mirror.assert_equal("orders")
+
+
+@pytest.mark.ducklake_only
 def test_files_are_merged_beside_deliveries_that_change_them_all_the_time(mirror: Mirror) -> None:
     mirror.inline = "off"
     mirror.execute(

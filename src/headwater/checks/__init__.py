@@ -15,11 +15,11 @@ from headwater.checks.partitions import partition_problems
 from headwater.checks.routes import route_problems
 from headwater.config import Config
 from headwater.control.expanding import with_patterns
+from headwater.control.wishes import wishes
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.source.check import problems as source_problems
 from headwater.state import State
 from headwater.state.leftover import leftovers
-from headwater.supervise.readying import wishes
 
 __all__ = ["check"]
 

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from headwater.change import TableName
 from headwater.checks.known import Known, known
 from headwater.config import Config
+from headwater.control.wishes import wishes
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.postgres.connect import Connection, connect, server_name, translated
 from headwater.source import triggers as ddl
@@ -32,7 +33,6 @@ from headwater.source.partitions import members as partitions_below
 from headwater.source.publications import publication_tables
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, resolved, sent_columns
-from headwater.supervise.readying import wishes
 
 __all__ = ["dba_script"]
 

@@ -10,6 +10,7 @@ from headwater.change import Lsn, Relation
 from headwater.checks.known import Known
 from headwater.checks.routerows import of_route, row_problems, value_problems
 from headwater.config import Config, Table
+from headwater.control.wishes import wishes
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.flow.identities import identity_problem
 from headwater.flow.logtable import source_at
@@ -17,7 +18,6 @@ from headwater.postgres.connect import Connection, connect, translated
 from headwater.source.checktable import TableWish, partial_leaves
 from headwater.source.relations import described
 from headwater.source.replaced import resolved
-from headwater.supervise.readying import wishes
 from headwater.supervise.sources import route_rules
 from headwater.values.types import lake_types
 

@@ -6,10 +6,10 @@ from contextlib import closing, suppress
 
 from headwater.checks.known import Known
 from headwater.config import Config
+from headwater.control.wishes import another_mode, wishes
 from headwater.errors import HeadwaterError
 from headwater.postgres.connect import connect, translated
 from headwater.source.replaced import resolved
-from headwater.supervise.readying import another_mode, wishes
 
 __all__ = ["mode_problems"]
 

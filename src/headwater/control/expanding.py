@@ -8,11 +8,11 @@ from contextlib import closing
 from headwater.change import TableName
 from headwater.config import Config, Group, MatchedTable, expanded
 from headwater.config.contradictions import Parts, crowded_out
+from headwater.control.wishes import reserved_names, wishes
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source.checktable import TableWish
 from headwater.source.naming import object_name
 from headwater.source.patterns import CatalogTable, Skipped, catalog_tables, obstacles
-from headwater.supervise.readying import reserved_names, wishes
 
 __all__ = ["Skipped", "expanded_config", "has_patterns", "with_patterns", "with_patterns_of"]
 
@@ -45,7 +45,8 @@ def with_patterns_of(connection: Connection, config: Config) -> tuple[Config, li
     """The same, with a connection to the source."""
     if not has_patterns(config):
         return config, []
-    tables = catalog_tables(connection, {each for name in config.groups for each in reserved_names(config, name)})
+    reserved = {name for group in config.groups.values() for name in reserved_names(config, group)}
+    tables = catalog_tables(connection, reserved)
     whole = expanded_config(config, [table.name for table in tables])
     skipped = [each for name, wanted in wishes(whole, {}).items() for each in _unfit(connection, name, tables, wanted)]
     return _settled(_without(whole, skipped), skipped)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from headwater.change import TableName
 from headwater.lake.packing import ENOUGH_FILES, Packable, is_small
@@ -35,6 +35,11 @@ class FlushLimits:
     rows: int = 1
     age: timedelta = timedelta(0)
     bytes: int = 16 << 20
+
+    @classmethod
+    def in_time(cls, most: int, age: timedelta) -> Self:
+        """Of a table that may have `most` rows there: a delivery that would make them more goes into a file."""
+        return cls(max(1, most // 2), age)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """Groups, tables, their states, fences and locks: what must be known again after a restart."""
 
+from headwater.state.additions import AddedTable
+from headwater.state.listening import Listener
 from headwater.state.lock import Lock
+from headwater.state.requests import Request, Verb
 from headwater.state.rows import (
     Configured,
     Fence,
@@ -15,15 +18,19 @@ from headwater.state.rows import (
 from headwater.state.store import State
 
 __all__ = [
+    "AddedTable",
     "Configured",
     "Fence",
     "GroupRow",
+    "Listener",
     "Location",
     "Lock",
     "Member",
     "Partitions",
+    "Request",
     "State",
     "TableOptions",
     "TableRow",
     "TableState",
+    "Verb",
 ]

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
+from headwater.state.additions import forget_group
 from headwater.state.database import Database, storable
+from headwater.state.requests import give_up_requests
 from headwater.state.rows import GroupRow, Location, Stage
 
 __all__ = ["Groups"]
@@ -46,11 +48,13 @@ class Groups(Database):
         return self._rows(GroupRow, f"{_GROUP} ORDER BY name", ())
 
     def drop_group(self, name: str) -> None:
-        """Forget the group, its tables and the index of its log."""
+        """Forget the group, its tables, the index of its log, and what was asked of it before it was to be dropped."""
         with self.transaction() as connection:
             # Segments first: the rows of their parts refer to the relations.
             connection.execute("DELETE FROM headwater.segments WHERE group_name = %s", (name,))
             connection.execute("DELETE FROM headwater.groups WHERE name = %s", (name,))
+            forget_group(connection, name)
+            give_up_requests(connection, name)
 
     def record_lake(self, group: str, lake: Location | None) -> None:
         """Note which lake is the group's; None: the one that is opened next."""

@@ -226,6 +226,50 @@ MIGRATIONS = (
         FOREIGN KEY (group_name, source_oid) REFERENCES headwater.copies ON DELETE CASCADE
     );
     """,
+    """
+    CREATE TABLE headwater.requests ( -- what operators asked for, by command or in SQL
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        verb text NOT NULL CHECK (verb IN ('add_table', 'remove_table', 'resync_table', 'pause_table', 'resume_table',
+            'move_table', 'create_group', 'drop_group', 'enable_group', 'disable_group')),
+        group_name text NOT NULL, -- neither group nor table need be there yet
+        table_name text,
+        arguments jsonb NOT NULL DEFAULT '{}',
+        requested_by text NOT NULL DEFAULT session_user,
+        requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        handled_at timestamptz, -- null: it waits
+        failed boolean NOT NULL DEFAULT false,
+        outcome text
+    );
+    CREATE INDEX ON headwater.requests (id) WHERE handled_at IS NULL;
+    CREATE TABLE headwater.added_tables ( -- beside those of the config
+        group_name text NOT NULL,
+        table_name text NOT NULL,
+        entry jsonb NOT NULL, -- what the config would have under `tables:`
+        copy boolean NOT NULL,
+        added_by text NOT NULL DEFAULT session_user,
+        added_at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (group_name, table_name)
+    );
+    CREATE TABLE headwater.added_groups (
+        name text PRIMARY KEY,
+        settings jsonb NOT NULL, -- what the config would have under the group's name, without its tables
+        added_by text NOT NULL DEFAULT session_user,
+        added_at timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE TABLE headwater.disabled_groups (
+        name text PRIMARY KEY,
+        disabled_at timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE TABLE headwater.declared_tables ( -- what the config has, as the last run saw it
+        group_name text NOT NULL,
+        table_name text NOT NULL,
+        PRIMARY KEY (group_name, table_name)
+    );
+    -- The furthest LSN that wait_for waited for. Others see what is set here before its transaction ends: a fence they
+    -- would not see.
+    CREATE SEQUENCE headwater.awaited MINVALUE 0;
+    CREATE TABLE headwater.interface (stamp text NOT NULL); -- which functions, views and grants there are
+    """,
 )
 
 

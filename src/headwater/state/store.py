@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from headwater.change import Lsn
 from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
+from headwater.state.additions import Additions
 from headwater.state.copies import Copies
 from headwater.state.fences import Fences
 from headwater.state.groups import Groups
 from headwater.state.maintained import Maintenances
 from headwater.state.pins import Pins
+from headwater.state.requests import Requests
 from headwater.state.routes import Routes
 from headwater.state.tables import Tables, write_counts
 
 __all__ = ["State"]
 
 
-class State(Groups, Tables, Copies, Fences, Pins, Maintenances, Routes):
+class State(Groups, Tables, Copies, Fences, Pins, Maintenances, Routes, Requests, Additions):
     """Everything that must be known again after a restart. `Database` says how it behaves as a connection."""
 
     def record_delivery(

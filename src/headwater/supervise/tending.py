@@ -95,8 +95,7 @@ class RouteMaintenance(MaintenanceThread):
         _, rounds = self._visits.get((row.route, row.id), (None, Rounds()))
         self._visits[row.route, row.id] = datetime.now(UTC), rounds
         inline = self._config.routes[row.route].inline
-        # Before there are so many that shares go into small files.
-        flush = FlushLimits(max(1, inline.rows // 2), AGE) if inline else None
+        flush = FlushLimits.in_time(inline.rows, AGE) if inline else None
         with closing(lake.reopen(due.stream)) as sink:
             maintenance = sink.maintenance()
             if maintenance is None:

@@ -137,7 +137,7 @@ class GroupMaintenance(MaintenanceThread):
         if maintenance is None:
             return False
         inline = self._config.groups[self._group].flush.inline
-        flush = FlushLimits(inline.rows, inline.age) if inline else None
+        flush = FlushLimits.in_time(inline.rows, inline.age) if inline else None
         between = partial(self._precedence.between_deliveries, self._lake)
         policy = partial(self._allowed, state, sink, flush)
         site = Site(self._spark, maintenance, policy, between, sink.lake_snapshots)
