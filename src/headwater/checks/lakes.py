@@ -77,5 +77,7 @@ def _taken(config: Config, known: Known, group: str, address: LakeAddress) -> It
 
 
 def _new_tables(config: Config, known: Known, group: str) -> Iterator[Table]:
-    followed = {row.configured for row in known.tables.get(group, [])}
+    rows = known.tables.get(group, [])
+    # A pattern's table is named as the source names it now, which its row learns at the next start.
+    followed = {row.configured for row in rows} | {row.source for row in rows if row.options.pattern is not None}
     return (table for table in config.groups[group].tables if table.table not in followed)

@@ -121,9 +121,7 @@ class Pattern(_Treatment):
         """The entry of a table that it matches."""
         treatment = {name: getattr(self, name) for name in _Treatment.model_fields}
         renamed = None if self.renamed is None else TableName(self.renamed, table.name)
-        return MatchedTable.model_validate(
-            {"table": table, "as": renamed, "pattern": self.table.text, **treatment}
-        )
+        return MatchedTable.model_validate({"table": table, "as": renamed, "pattern": self.table.text, **treatment})
 
 
 def _or_its_name(core: CoreSchema, handler: GetJsonSchemaHandler, regex: str) -> JsonSchemaValue:

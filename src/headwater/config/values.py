@@ -276,7 +276,9 @@ def _table_name(value: object) -> TableName:
     if not isinstance(value, str):
         raise ValueError(f"not a table name: {shown(value)} (write schema.table)")
     if has_wildcard(value):
-        raise ValueError(f"names one table, and cannot be a pattern: {shown(value)} (only `tables:` of a group has them)")
+        raise ValueError(
+            f"names one table, and cannot be a pattern: {shown(value)} (only `tables:` of a group has them)"
+        )
     return TableName.parse(value)
 
 
@@ -287,7 +289,7 @@ def _table_pattern(value: object) -> TablePattern:
 
 
 def _table_patterns(values: object) -> tuple[TablePattern, ...]:
-    """Each with its schema: `tmp_*` alone would mean tables of `public`, whatever the pattern is that they are left out of."""
+    """Each with its schema: `tmp_*` alone would mean tables of `public`, and leave none of `app.*` out."""
     if not isinstance(values, list | tuple) or not values:
         raise ValueError("expected a list of patterns of tables to leave out, like [app.tmp_*]")
     found = tuple(map(_table_pattern, values))
@@ -378,8 +380,6 @@ def iceberg_secrets(uri: str) -> set[str]:
         return url_secrets(_libpq(uri))
     password = urlsplit(uri).password or ""
     return {password, unquote(password)} - {""}
-
-
 
 
 def _named_so(regex: str) -> WithJsonSchema:

@@ -82,9 +82,7 @@ def _without(config: Config, skipped: Iterable[Skipped]) -> Config:
 
 
 def _left(name: str, group: Group, gone: Collection[tuple[str, TableName]]) -> Group:
-    kept = tuple(
-        each for each in group.entries if not isinstance(each, MatchedTable) or (name, each.table) not in gone
-    )
+    kept = tuple(each for each in group.entries if not isinstance(each, MatchedTable) or (name, each.table) not in gone)
     return group.model_copy(update={"entries": kept})
 
 

@@ -16,7 +16,14 @@ from headwater.source.checkserver import NO_ENCODING
 from headwater.source.relations import LISTS_SINCE, described
 from headwater.values.types import lake_type
 
-__all__ = ["TableWish", "access_problems", "identity_problems", "partial_leaves", "table_problems", "unreadable_columns"]
+__all__ = [
+    "TableWish",
+    "access_problems",
+    "identity_problems",
+    "partial_leaves",
+    "table_problems",
+    "unreadable_columns",
+]
 
 _HISTORY = history.COLUMNS.keys()
 

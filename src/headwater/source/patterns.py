@@ -69,7 +69,9 @@ class Skipped:
     hint: str = ""
 
     def __str__(self) -> str:
-        said = f"table {str(self.table)!r} matches a pattern of group {self.group!r}, and is not mirrored: {self.reason}"
+        said = (
+            f"table {str(self.table)!r} matches a pattern of group {self.group!r}, and is not mirrored: {self.reason}"
+        )
         return f"{said}\nhint: {self.hint}" if self.hint else said
 
 
@@ -90,12 +92,10 @@ def obstacles(
 ) -> dict[CatalogTable, list[HeadwaterError]]:
     """Why some of the tables cannot be mirrored as they are wanted; those that can are not in it."""
     unpublished = _unpublished(connection, publication, tables)
-    found = {table: [*_problems(connection, table, wish)] for table, wish in tables.items()}
-    return {
-        table: problems
-        for table in tables
-        if (problems := [*found[table], *(unpublished[table] if table in unpublished else ())])
+    found = {
+        table: [*_problems(connection, table, wish), *unpublished.get(table, ())] for table, wish in tables.items()
     }
+    return {table: problems for table, problems in found.items() if problems}
 
 
 def _problems(connection: Connection, table: CatalogTable, wish: TableWish) -> Iterator[HeadwaterError]:
