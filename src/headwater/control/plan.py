@@ -43,6 +43,8 @@ def plan(group: Group, facts: GroupFacts) -> list[Step]:
         # Before the publication sends less: a wanted table that is not sent looks like one that another client removed.
         *_removed(group, facts, tables),
         *_published(facts, tables),
+        # A running capture takes a table of the state that is not sent for one that another client removed, too.
+        *(step for each in tables for step in _succeeded(facts, each) if not _in_use(step.row, each)),
         *(step for each in tables for step in _entered(facts, each)),
     ]
 
@@ -58,10 +60,20 @@ def _met(facts: GroupFacts, table: TableFacts) -> Iterator[Step]:
     if now.fate == "dropped" and before is not None:
         yield NoteDropped(before)
     elif now.fate == "replaced" and before is not None:
-        if table.refusal is None:
-            yield Succeed(before, now.oid, now.name)
+        yield from (step for step in _succeeded(facts, table) if _in_use(step.row, table))
     elif now.name != entry.table:
         yield NoteNewName(entry.table, now.name, now.fate == "taken")
+
+
+def _succeeded(facts: GroupFacts, table: TableFacts) -> Iterator[Succeed]:
+    before = facts.rows.get(table.now.before or 0)
+    if table.now.fate == "replaced" and before is not None and table.refusal is None:
+        yield Succeed(before, table.now.oid, table.now.name)
+
+
+def _in_use(row: TableRow, table: TableFacts) -> bool:
+    """Whether the table whose place is taken is still there and mirrored: the publication stops sending it."""
+    return table.now.left is not None and row.state != "REMOVED"
 
 
 def _copied_again(facts: GroupFacts, table: TableFacts) -> Iterator[Step]:

@@ -90,7 +90,7 @@ def test_tables_that_cannot_be_mirrored_are_left_out_with_the_remedy(database: s
     assert keyless.hint.startswith("ALTER TABLE public.keyless REPLICA IDENTITY FULL;")
     assert str(keyless).startswith("table 'public.keyless' matches a pattern of group 'g', and is not mirrored: has no")
     assert reasons["public.unlogged"].hint == "ALTER TABLE public.unlogged SET LOGGED"
-    only, left = expanded(database, tmp_path, "{table: public.*, append_only: true, exclude: [public.?a*]}")
+    only, left = expanded(database, tmp_path, "{table: public.*, append_only: true, exclude: ['public.?a*']}")
     assert "public.keyless" in only
     assert [str(each.table) for each in left] == ["public.unlogged", "public.alike", "public.reserved"]
 
