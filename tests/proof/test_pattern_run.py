@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import psycopg
@@ -34,6 +33,7 @@ def states(file: Path) -> dict[str, str]:
     return {each["table"]: each["state"] for each in found}
 
 
+@pytest.mark.timeout(600)
 def test_tables_come_and_go_with_the_pattern(file: Path, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as source:
         source.execute("CREATE TABLE orders (id int PRIMARY KEY); INSERT INTO orders VALUES (1), (2)")
@@ -52,15 +52,14 @@ def test_tables_come_and_go_with_the_pattern(file: Path, database: str) -> None:
         assert code == 0, said
         joined = {f"public.{name}": "STREAMING" for name in ("orders", "items", "kept", "notes")}
         assert states(file) == joined
-        code, compared = headwater_json(file, "verify")
-        assert (code, {each["table"]: each["verdict"] for each in compared}) == (0, dict.fromkeys(joined, "equal"))
 
         source.execute("ALTER TABLE kept RENAME TO tmp_2; DROP TABLE items; INSERT INTO orders VALUES (3)")
         code, said = headwater(file, "run", "--until-caught-up")
         assert code == 0, said
         left = {"public.kept": "REMOVED", "public.items": "REMOVED"}
         assert states(file) == joined | left
-        code, said = headwater(file, "query", "--json", "SELECT count(*) AS n FROM public.orders")
-        assert (code, json.loads(said)) == (0, [{"n": 3}])
+        code, compared = headwater_json(file, "verify")
+        verdicts = {each["table"]: each["verdict"] for each in compared}
+        assert (code, verdicts) == (0, {"public.orders": "equal", "public.notes": "equal"})
         (group,) = headwater_json(file, "group", "list")[1]
         assert group["tables"] == 2

@@ -119,7 +119,7 @@ class Enter:
 
     @property
     def joins(self) -> bool:
-        """Whether a pattern brings it, which nobody has listed."""
+        """Whether a pattern brings it: it has no entry of its own."""
         return self.new and self.configured.options.pattern is not None
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
 
 
 def leave(state: State, row: TableRow, lsn: Lsn) -> None:
-    """Remove a pattern's table that the source has dropped: nobody has listed it, so nobody need take it out."""
+    """Remove a pattern's table that the source has dropped: it has no entry of its own in the config."""
     _logger.info("table %s was dropped in the source: its mirror %s stays as it is", row.source, row.lake)
     state.record(row.group, row.oid, Removed(f"it was dropped in the source before {row.dropped_lsn or lsn}"))
 
