@@ -19,6 +19,7 @@ from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.source.check import problems as source_problems
 from headwater.state import State
 from headwater.state.leftover import leftovers
+from headwater.supervise.effective import with_state
 
 __all__ = ["check"]
 
@@ -31,6 +32,8 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
     With `recopy` a lake may be another one than before.
     """
     found: list[HeadwaterError] = [*unsupported(config)]
+    with suppress(HeadwaterError):  # reported below
+        config = with_state(config)
     if not config.groups and not config.routes:
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
     rows = _known(config, found)

@@ -29,6 +29,7 @@ class Table(Model):
     schema_changes: Literal["follow", "stop"] = "follow"
     append_only: bool = False  # its rows are never updated nor deleted, so it needs no replica identity
     replaced: Literal["copy", "stop"] | None = None
+    copied: bool = Field(default=True, alias="copy")  # else its mirror begins empty, with what changes from then on
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -117,7 +117,8 @@ class Enter:
     new: bool
 
     def __str__(self) -> str:
-        return f"copy {self.source} to {self.lake}"
+        how = "copy" if self.configured.options.copied else "mirror, without a copy,"
+        return f"{how} {self.source} to {self.lake}"
 
 
 @dataclass(frozen=True, slots=True)
