@@ -202,7 +202,7 @@ def test_text_in_a_name_is_never_run(state: State) -> None:
     odd = TableName("we;ird", "tab\"le'); DROP SCHEMA headwater CASCADE; --")
     state.ensure_table("shop", 8, odd, odd)
     for verb in ("pause_table", "resume_table", "resync_table", "remove_table"):
-        request = state.request(state.ask(verb, source_table=str(odd)))  # type: ignore[arg-type]
+        request = state.request(state.ask(verb, source_table=str(odd)))
         assert request is not None
         assert request.table == str(odd)
     rows = state.query("SELECT table_name, lake_table FROM headwater.status WHERE table_name LIKE '%%ird%%'")

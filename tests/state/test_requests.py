@@ -238,7 +238,7 @@ def test_what_the_config_declares_stays_in_its_group(state: State) -> None:
     assert hint in refused(state, "move_table", source_table="orders", to_group="other")
     assert refused(state, "drop_group", name="shop") == f"group 'shop' is declared in headwater.yaml\n{hint}"
     for verb in ("pause_table", "resume_table", "resync_table"):
-        assert state.ask(verb, source_table="orders")  # type: ignore[arg-type]
+        assert state.ask(verb, source_table="orders")
     assert state.ask("disable_group", name="shop")
 
 
