@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from headwater import flow
 from headwater.change import Lsn, TableName
 from headwater.config import Config
+from headwater.control.expanding import with_patterns
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import open_lake
@@ -125,7 +126,7 @@ class Mirror:
 
     def _open(self) -> None:
         state = open_state(self.config)
-        make_ready(served(self.config, state), state)
+        make_ready(with_patterns(served(self.config, state))[0], state)
         if not self.triggers:
             with closing(connect_source(self.url)) as connection:
                 ddl.remove(connection)

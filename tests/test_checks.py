@@ -16,6 +16,7 @@ from headwater.checks.dba import dba_script
 from headwater.checks.schema import schema_changes
 from headwater.checks.upkeep import upkeep
 from headwater.config import Config
+from headwater.control.expanding import with_patterns
 from headwater.ducklake.opening import open_lake
 from headwater.errors import HeadwaterError, OperatorMustAct
 from headwater.supervise.lakes import own_lake
@@ -66,7 +67,7 @@ class Place:
         """What `run` does before it starts its processes, and the lake."""
         config = self.config(*tables)
         with closing(open_state(config)) as state:
-            make_ready(config, state)
+            make_ready(with_patterns(config)[0], state)
             own_lake(config, {}, state, "g").close()
 
 
@@ -431,3 +432,33 @@ def test_partitions_that_the_lake_cannot_make_are_refused_with_those_that_it_can
     }
     assert place.problems("{table: app.orders, partition_by: ['year(created)', 'month(created)', name]}") == []
     assert place.problems("{table: app.orders, mode: history, partition_by: ['day(_commit_ts)']}") == []
+
+
+def test_the_script_for_a_dba_grants_and_publishes_the_tables_of_a_pattern(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.run(
+        f"REVOKE CREATE ON DATABASE {place.database} FROM {place.role}",
+        "ALTER TABLE app.orders OWNER TO postgres",
+        "CREATE TABLE app.items (id int PRIMARY KEY)",
+        "CREATE TABLE app.keyless (id int)",
+    )
+    script = dba_script(place.config("app.*"))
+    assert '-- ALTER DEFAULT PRIVILEGES FOR ROLE "postgres" IN SCHEMA "app"' in script
+    assert '-- Then: ALTER PUBLICATION "headwater_g" ADD TABLE "app"."keyless";' in script
+    place.run(script)
+    assert place.problems("app.*") == []
+    place.start("app.*")
+    place.run("CREATE TABLE app.later (id int PRIMARY KEY)")
+    assert place.problems("app.*") == []  # one that a DBA has to publish stops none of the others
+    assert "table 'app.later' may not be read" not in caplog.text
+    assert "table 'app.later' matches a pattern of group 'g', and is not mirrored: may not be read" in caplog.text
+    place.run(dba_script(place.config("app.*")))
+    caplog.clear()
+    assert place.problems("app.*") == []
+    assert "app.later" not in caplog.text
+
+
+def test_a_group_without_tables_is_worth_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    assert place.problems("nowhere.*") == []
+    assert "group g has no tables yet" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from headwater.change import TableName
-from headwater.config import Config, DuckLake, Iceberg, unsupported
+from headwater.config import Config, DuckLake, Iceberg
 from headwater.errors import ConfigError
 
 SMALL = """
@@ -43,6 +43,7 @@ groups:
       - public.orders                                        # lands as public.orders in the lake
       - {table: public.events, as: raw.events, partition_by: ["day(created)"]}
       - {table: public.audit, mode: history}                 # mirror (default) | history
+      - {table: "app.*", exclude: ["app.tmp_*"]}              # patterns: tables created later join too
 routes:
   by_company:
     from: {lake: main, table: public.orders}                 # or {group: shop, table: public.orders}
@@ -332,9 +333,8 @@ def test_no_password_gets_into_an_error(tmp_path: Path, broken: str) -> None:
     assert "hunter2" not in "\n".join(problems(tmp_path, broken))
 
 
-def test_a_group_without_tables_is_refused_until_it_can_be_filled(tmp_path: Path) -> None:
-    (problem,) = unsupported(load(tmp_path, SMALL.replace("[public.orders]", "[]")))
-    assert problem.message == "groups.shop.tables: a group without tables is not available in this version"
+def test_a_group_may_wait_for_its_tables(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALL.replace("[public.orders]", "[]")).groups["shop"].tables == ()
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,6 @@ def test_the_warehouse_of_an_iceberg_lake_is_a_place_or_a_rest_catalogs_name(
 ) -> None:
     ice = f"\n  ice: {{iceberg: {{{properties}}}}}\ngroups:"
     config = load(tmp_path, SMALL.replace("\ngroups:", ice).replace("tables:", "lake: ice\n    tables:"))
-    assert unsupported(config) == []
     lake = config.lakes["ice"]
     assert isinstance(lake, Iceberg)
     assert lake.properties["warehouse"] == warehouse.format(folder=tmp_path)

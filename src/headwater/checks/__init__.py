@@ -13,9 +13,10 @@ from headwater.checks.logs import log_problems
 from headwater.checks.modes import mode_problems
 from headwater.checks.partitions import partition_problems
 from headwater.checks.routes import route_problems
-from headwater.config import Config, unsupported
+from headwater.config import Config
+from headwater.control.expanding import with_patterns
 from headwater.control.wishes import wishes
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
+from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.source.check import problems as source_problems
 from headwater.state import State
 from headwater.state.leftover import leftovers
@@ -31,11 +32,12 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
 
     With `recopy` a lake may be another one than before.
     """
-    found: list[HeadwaterError] = [*unsupported(config)]
+    found = list[HeadwaterError]()
     with suppress(HeadwaterError):  # reported below
         config = with_state(config)
     if not config.groups and not config.routes:
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
+    config = _with_tables(config, found)
     rows = _known(config, found)
     asked = (lambda: known(config).groups) if rows.groups else dict
     wanted = wishes(config, rows.tables)
@@ -51,6 +53,23 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
     found += lake_problems(config, env, rows, recopy=recopy)
     found += route_problems(config, env)
     return list({str(each): each for each in found}.values())
+
+
+def _with_tables(config: Config, found: list[HeadwaterError]) -> Config:
+    """The config with the tables that its patterns match; what they match in vain is a warning."""
+    try:
+        config, skipped = with_patterns(config)
+    except Unreachable:  # the source's own check reports it
+        return config
+    except HeadwaterError as error:
+        found.append(error)
+        return config
+    for each in skipped:
+        logger.warning("%s", each)
+    for name, group in config.groups.items():
+        if not group.tables:
+            logger.warning("group %s has no tables%s", name, " yet" if group.patterns else "")
+    return config
 
 
 def _known(config: Config, found: list[HeadwaterError]) -> Known:

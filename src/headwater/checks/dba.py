@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from headwater.change import TableName
 from headwater.checks.known import Known, known
 from headwater.config import Config
+from headwater.control.expanding import expanded_config, has_patterns
 from headwater.control.wishes import wishes
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.postgres.connect import Connection, connect, server_name, translated
@@ -30,6 +31,7 @@ from headwater.source.alterations import (
 from headwater.source.checktable import TableWish, access_problems, identity_problems, table_problems
 from headwater.source.naming import object_name, quoted
 from headwater.source.partitions import members as partitions_below
+from headwater.source.patterns import catalog_tables
 from headwater.source.publications import publication_tables
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, resolved, sent_columns
@@ -39,8 +41,9 @@ __all__ = ["dba_script"]
 
 _UNASKED = """\
 -- {source} cannot be asked: {reason}
--- So this is made from the config alone. Run it, then `headwater check --sql` again, which adds the grants on
--- partitions, the columns of tables with `exclude`, the replica identities, and the event triggers.
+-- So this is made from the config alone. Run it, then `headwater check --sql` again, which adds the tables of
+-- patterns, the grants on partitions, the columns of tables with `exclude`, the replica identities, and the event
+-- triggers.
 """
 _TRIGGERS = """
 -- Event triggers, which report schema changes to Headwater at their moment. They need a superuser, or a role that the
@@ -137,12 +140,14 @@ def _asked(config: Config, connection: Connection, role: _Role) -> Iterator[str]
     rows = Known({}, {})
     with suppress(HeadwaterError):  # the state cannot be read yet
         rows = known(config)
+    if has_patterns(config):  # also what cannot be mirrored yet: the script may be what is missing
+        config = expanded_config(config, [each.name for each in catalog_tables(connection)])
     groups = {name: resolved(connection, wanted) for name, wanted in wishes(config, rows.tables).items()}
     found = [one for group in groups.values() for one in group if one.oid]
     if config.state is None:
         yield from _schema(role)
     yield from _grants(role, list(_read(connection, found)))
-    yield from _later_partitions(connection, role, found)
+    yield from _later_tables(connection, role, found)
     for name, group in groups.items():
         yield from _group(connection, object_name(name), group)
     yield "COMMIT;"
@@ -169,14 +174,17 @@ def _read(connection: Connection, found: list[Resolved]) -> Iterator[TableName]:
         yield from (each.table for each in below.get(one.oid, {}).values())
 
 
-def _later_partitions(connection: Connection, role: _Role, found: list[Resolved]) -> Iterator[str]:
+def _later_tables(connection: Connection, role: _Role, found: list[Resolved]) -> Iterator[str]:
+    """Partitions, and tables that match a pattern, may come at any time."""
     rows = connection.execute(
         "SELECT DISTINCT pg_get_userbyid(c.relowner)::text, n.nspname::text FROM pg_class c"
-        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'p' AND c.oid = ANY(%s::oid[]) ORDER BY 1, 2",
-        ([one.oid for one in found],),
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE (c.relkind = 'p' AND c.oid = ANY(%s::oid[]))"
+        " OR c.oid = ANY(%s::oid[]) ORDER BY 1, 2",
+        ([one.oid for one in found], [one.oid for one in found if one.wish.matched]),
     ).fetchall()
     if rows:
-        yield "-- Partitions that are created later must be readable too: grant SELECT on each, or on all new tables:"
+        what = "Tables and partitions" if any(one.wish.matched for one in found) else "Partitions"
+        yield f"-- {what} that are created later must be readable too: grant SELECT on each, or on all new tables:"
     for owner, schema in rows:
         yield (
             f"-- ALTER DEFAULT PRIVILEGES FOR ROLE {quoted(owner)} IN SCHEMA {quoted(schema)}"

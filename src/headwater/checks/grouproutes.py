@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -23,12 +24,15 @@ from headwater.values.types import lake_types
 
 __all__ = ["group_route_problems"]
 
+logger = logging.getLogger(__name__)
+
 
 def group_route_problems(config: Config, known: Known) -> list[HeadwaterError]:
     """Why routes cannot read their tables from a group's log."""
     found = list[HeadwaterError]()
     if not any(route.source.group for route in config.routes.values()):
         return found
+    _warn_of_waiting(config)
     with (
         suppress(HeadwaterError),  # the source's own check reports it
         closing(connect(config.source, application_name="headwater check")) as connection,
@@ -40,6 +44,14 @@ def group_route_problems(config: Config, known: Known) -> list[HeadwaterError]:
                     if route.source.group == group and route.source.table == entry.table and one.oid:
                         found += _problems(connection, config, name, entry, _sent(connection, one.wish, one.oid))
     return found
+
+
+def _warn_of_waiting(config: Config) -> None:
+    """A table that only a pattern could bring need not be there yet."""
+    for name, route in config.routes.items():
+        source, group = route.source, config.groups.get(route.source.group or "")
+        if group is not None and all(each.table != source.table for each in group.tables):
+            logger.warning("route %s waits until group %s can mirror a table %s", name, source.group, source.table)
 
 
 def _sent(connection: Connection, wish: TableWish, oid: int) -> Relation:

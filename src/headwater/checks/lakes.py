@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from headwater.change import TableName
 from headwater.checks.known import Known
-from headwater.config import Config, Table
+from headwater.config import Config, MatchedTable, Table
 from headwater.errors import ConfigError, HeadwaterError, TableError
 from headwater.lake.address import LakeAddress
 from headwater.lake.stream import WAL
@@ -17,6 +18,8 @@ from headwater.source.server import identify
 from headwater.supervise.lakes import lost_files, source_name, strange_lake
 
 __all__ = ["lake_problems"]
+
+logger = logging.getLogger(__name__)
 
 
 def lake_problems(
@@ -67,9 +70,14 @@ def _taken(config: Config, known: Known, group: str, address: LakeAddress) -> It
         try:
             names.take(table.target)
         except TableError as error:
-            yield ConfigError(error.message, hint=error.hint)
+            if isinstance(table, MatchedTable):
+                logger.warning("table %s will not be copied: %s", table.table, error)
+            else:
+                yield ConfigError(error.message, hint=error.hint)
 
 
 def _new_tables(config: Config, known: Known, group: str) -> Iterator[Table]:
-    followed = {row.configured for row in known.tables.get(group, [])}
+    rows = known.tables.get(group, [])
+    # A pattern's table is named as the source names it now, which its row learns at the next start.
+    followed = {row.configured for row in rows} | {row.source for row in rows if row.options.pattern is not None}
     return (table for table in config.groups[group].tables if table.table not in followed)

@@ -79,7 +79,12 @@ def _is_to_come(config: Config, route: Route) -> bool:
     wanted = route.source.lake, route.source.table
     made = {(group.lake, table.target) for group in config.groups.values() for table in group.tables}
     made |= {(each.lake, other.target(each.renamed)) for other in config.routes.values() for _, each in other.listed()}
-    return wanted in made
+    return wanted in made or any(
+        each.brings(route.source.table)
+        for group in config.groups.values()
+        if group.lake == route.source.lake
+        for each in group.patterns
+    )
 
 
 def _lakes(lakes: list[tuple[str, LakeAddress]]) -> Iterator[HeadwaterError]:

@@ -44,6 +44,7 @@ groups:
   {group}:
     lake: main
     # flush: {{interval: 2s, rows: 500000}}  # deliver after this time, or when this many changes wait
+    # A pattern, as public.*, is all tables that match and can be mirrored, also those that are created later.
     tables:{tables}
 """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from headwater.config import Config, unsupported
+from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import PostgresUrl, SqliteUrl
 from headwater.errors import HeadwaterError
@@ -132,8 +132,6 @@ def _config(path: Path, env: Mapping[str, str]) -> Iterator[Check]:
             Check("config", False, e.message, e.hint) for e in group.exceptions if isinstance(e, HeadwaterError)
         )
         return
-    for error in unsupported(config):
-        yield Check("config", False, error.message, error.hint)
     yield Check("config", True, str(path))
     places = {"log": config.log}
     for name, lake in lake_addresses(config, env).items():

@@ -95,6 +95,7 @@ def _lines(status: Status, width: int) -> Iterator[str]:
             yield ""
             yield from _table(group, width)
         yield from (f"{each.table}: {note}" for each in group.tables for note in _notes(each))
+        yield from (f"{each.table} is not mirrored: {each.reason}\n  hint: {each.hint}" for each in group.skipped)
         yield ""
     for route in status.routes:
         yield from route_lines(route, width)

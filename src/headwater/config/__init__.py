@@ -1,9 +1,10 @@
 """`headwater.yaml`, parsed once into a frozen tree."""
 
-from headwater.config.groups import Flush, Group, Inline, Table
+from headwater.config.groups import Flush, Group, Inline, MatchedTable, Pattern, Table
 from headwater.config.lakes import DuckLake, Iceberg
 from headwater.config.maintenance import Expire, Maintenance, Window
-from headwater.config.model import DEFAULT_FILE, Config, Server, Spark, unsupported
+from headwater.config.model import DEFAULT_FILE, Config, Server, Spark
+from headwater.config.patterns import expanded
 from headwater.config.routes import (
     DestinationTable,
     FromTable,
@@ -32,6 +33,8 @@ __all__ = [
     "Inline",
     "ListInstance",
     "Maintenance",
+    "MatchedTable",
+    "Pattern",
     "Route",
     "RouteBatch",
     "RouteDefault",
@@ -41,5 +44,5 @@ __all__ = [
     "Spark",
     "Table",
     "Window",
-    "unsupported",
+    "expanded",
 ]

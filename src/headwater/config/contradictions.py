@@ -9,13 +9,13 @@ from typing import Any
 
 from headwater.change import TableName
 from headwater.config.file import Document
-from headwater.config.groups import Group
+from headwater.config.groups import Group, MatchedTable, Table
 from headwater.config.lakes import DuckLake, Iceberg
 from headwater.config.routes import FromTemplate, Route, RouteDestination
 from headwater.errors import ConfigError
 from headwater.lake.template import LONGEST, PLACEHOLDER, allowed
 
-__all__ = ["Parts", "contradictions"]
+__all__ = ["Parts", "contradictions", "crowded_out"]
 
 _NAMED: dict[str, tuple[tuple[str, ...], ...]] = {
     "lake": (
@@ -61,8 +61,8 @@ def _unknown_names(document: Document) -> Iterator[ConfigError]:
 def _listed_twice(document: Document, parts: Parts) -> Iterator[ConfigError]:
     for name, group in parts.groups.items():
         where = f"groups.{name}.tables"
-        for index, first in _repeated([table.table for table in group.tables]):
-            message = f"{str(group.tables[index].table)!r} is already listed at {where}[{first}]"
+        for index, first in _repeated([str(each.table) for each in group.entries]):
+            message = f"{str(group.entries[index].table)!r} is already listed at {where}[{first}]"
             yield document.problem(f"{where}[{index}]", message, "remove one of them")
     for name, route in parts.routes.items():
         where, destinations = f"routes.{name}.to", route.to if isinstance(route.to, tuple) else ()
@@ -81,7 +81,7 @@ def _sources(document: Document, parts: Parts) -> Iterator[ConfigError]:
     for name, route in parts.routes.items():
         where, group = f"routes.{name}.from", parts.groups.get(route.source.group or "")
         if group is not None and _mirrored(route, group) is None:
-            tables = ", ".join(str(each.table) for each in group.tables) or "none"
+            tables = ", ".join(str(each.table) for each in group.entries) or "none"
             message = f"group {route.source.group!r} has no table {str(route.source.table)!r}"
             yield document.problem(f"{where}.table", message, f"its tables: {tables}")
         if route.source.group is not None and document.tree.get("instance") is not None:
@@ -96,7 +96,9 @@ def _sources(document: Document, parts: Parts) -> Iterator[ConfigError]:
 
 def _mirrored(route: Route, group: Group) -> TableName | None:
     """The lake's table that the group makes of the route's source."""
-    return next((each.target for each in group.tables if each.table == route.source.table), None)
+    listed = (each for each in group.tables if each.table == route.source.table)
+    table = next(listed, None) or group.matched(route.source.table)
+    return None if table is None else table.target
 
 
 # One table for two ---------------------------------------------------------------------------------------------------
@@ -144,16 +146,37 @@ def _shared(document: Document, parts: Parts) -> Iterator[ConfigError]:
             taken[landing.address] = landing.where
 
 
+def crowded_out(parts: Parts) -> Iterator[tuple[str, MatchedTable, str]]:
+    """Tables of patterns, by group, that would land where something else does, with what that is."""
+    taken: dict[str, str] = {}
+    templates = list[_Landing]()
+    for landing in _landings(parts):
+        if landing.template is None:
+            taken.setdefault(landing.address, landing.where)
+        else:
+            templates.append(landing)
+    for name, group in parts.groups.items():
+        for table in group.tables:
+            if isinstance(table, MatchedTable):
+                address = _address(parts.lakes.get(group.lake, group.lake), table.target)
+                possible = (each.where for each in templates if each.could_be(address))
+                if first := taken.get(address) or next(possible, None):
+                    yield name, table, first
+                else:
+                    taken[address] = f"{table.table} of group {name!r}"
+
+
 def _landings(parts: Parts) -> Iterator[_Landing]:
     """Templates come last: each is compared with what has no placeholder."""
     for name, group in parts.groups.items():
         seen: set[TableName] = set()
-        for index, table in enumerate(group.tables):
-            if table.table not in seen:
+        for index, table in enumerate(group.entries):
+            # Where the tables of a pattern land is known with the source: see `crowded_out`.
+            if isinstance(table, Table) and not isinstance(table, MatchedTable) and table.table not in seen:
                 what = f"{str(table.table)!r} lands in {str(table.target)!r} of lake {group.lake!r}"
                 address = _address(parts.lakes.get(group.lake, group.lake), table.target)
                 yield _Landing(f"groups.{name}.tables[{index}]", what, address)
-            seen.add(table.table)
+                seen.add(table.table)
     for name, route in parts.routes.items():
         for where, each in route.listed():
             target = route.target(each.renamed)

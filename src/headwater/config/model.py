@@ -34,7 +34,7 @@ from headwater.config.values import (
 )
 from headwater.errors import ConfigError
 
-__all__ = ["DEFAULT_FILE", "Config", "Server", "Spark", "unsupported"]
+__all__ = ["DEFAULT_FILE", "Config", "Server", "Spark"]
 
 DEFAULT_FILE = Path("headwater.yaml")
 _T = TypeVar("_T")
@@ -126,20 +126,6 @@ class Config(Model):
             yield from (value for name, value in properties.items() if SECRET_NAME.search(name))
         for properties in icebergs:
             yield from iceberg_secrets(properties.get("uri", ""))
-
-
-def unsupported(config: Config) -> list[ConfigError]:
-    """What the file asks for that this version cannot do yet."""
-    return [
-        ConfigError(f"{where}: {what} is not available in this version", hint=f"remove it from the config: {where}")
-        for where, what in _not_built(config)
-    ]
-
-
-def _not_built(config: Config) -> Iterator[tuple[str, str]]:
-    for name, group in config.groups.items():
-        if not group.tables:
-            yield f"groups.{name}.tables", "a group without tables"
 
 
 def _usable(document: Document, context: Mapping[str, Any]) -> Parts:

@@ -24,6 +24,7 @@ from pydantic import (
 
 from headwater.change import TableName
 from headwater.config.file import shown
+from headwater.config.globs import WITH_WILDCARD, WITHOUT_WILDCARD, TablePattern, has_wildcard, lake_schema
 from headwater.lake.partitioning import PartitionBy
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "IcebergProperties",
     "Index",
     "KeyNames",
+    "LakeSchema",
     "LakeTypeName",
     "Name",
     "PartitionTexts",
@@ -49,7 +51,9 @@ __all__ = [
     "RoutingValue",
     "RoutingValues",
     "SourceTable",
+    "SourceTables",
     "Switch",
+    "TablePatterns",
     "Text",
     "Written",
     "duration",
@@ -271,7 +275,34 @@ def _table_name(value: object) -> TableName:
         return value
     if not isinstance(value, str):
         raise ValueError(f"not a table name: {shown(value)} (write schema.table)")
+    if has_wildcard(value):
+        raise ValueError(
+            f"names one table, and cannot be a pattern: {shown(value)} (only `tables:` of a group has them)"
+        )
     return TableName.parse(value)
+
+
+def _table_pattern(value: object) -> TablePattern:
+    if not isinstance(value, str):
+        raise ValueError(f"not a pattern of tables: {shown(value)} (write schema.*)")
+    return TablePattern.parse(value)
+
+
+def _table_patterns(values: object) -> tuple[TablePattern, ...]:
+    """Each with its schema: `tmp_*` alone would mean tables of `public`, and leave none of `app.*` out."""
+    if not isinstance(values, list | tuple) or not values:
+        raise ValueError("expected a list of patterns of tables to leave out, like [app.tmp_*]")
+    found = tuple(map(_table_pattern, values))
+    for each in found:
+        if "." not in each.text:
+            raise ValueError(f"name the schema too: {each.text!r} (write schema.{each.text})")
+    return found
+
+
+def _lake_schema(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"not a schema for the tables of a pattern: {shown(value)} (write raw.*)")
+    return lake_schema(value)
 
 
 def _partitions(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -351,7 +382,10 @@ def iceberg_secrets(uri: str) -> set[str]:
     return {password, unquote(password)} - {""}
 
 
-_String = WithJsonSchema({"type": "string"})
+def _named_so(regex: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": regex})
+
+
 _SCALAR = {"type": ["string", "number", "boolean"]}
 _ICEBERG_SCHEMA = {
     "type": "object",
@@ -404,7 +438,14 @@ Rate = Annotated[
     WithJsonSchema({"type": ["string", "integer"], "examples": ["50MB/s", "1GB/s"]}),
 ]
 Place = Annotated[str, AfterValidator(_place)]
-SourceTable = Annotated[TableName, PlainValidator(_table_name), _String]
+SourceTable = Annotated[TableName, PlainValidator(_table_name), _named_so(WITHOUT_WILDCARD)]
+SourceTables = Annotated[TablePattern, PlainValidator(_table_pattern), _named_so(WITH_WILDCARD)]
+TablePatterns = Annotated[
+    tuple[TablePattern, ...],
+    PlainValidator(_table_patterns),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1, "examples": [["app.tmp_*"]]}),
+]
+LakeSchema = Annotated[str, PlainValidator(_lake_schema), WithJsonSchema({"type": "string", "examples": ["raw.*"]})]
 Text = Annotated[str, BeforeValidator(_text)]
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema(_SCALAR)]
 RoutingValue = Annotated[str, BeforeValidator(_routing_value), WithJsonSchema(_SCALAR)]

@@ -49,6 +49,8 @@ def apply(steps: Sequence[Step], config: Config, state: State, group: str, log: 
         for step in steps:
             if isinstance(step, _WARNED):
                 logger.warning("%s", step)
+            elif isinstance(step, Enter) and step.joins:
+                logger.info("%s", step)
             _take(step, config.source, connection, state, group)
         state.note_published(group, places(connection, object_name(group)))
     first_look(config.source, state, log, group)
@@ -63,8 +65,8 @@ def _take(step: Step, source: str, connection: Connection, state: State, group: 
             take_over(state, row, oid, wal_end(connection), None)
         case CopyAgain(oid, _, reason):
             state.request_resync(group, oid, reason)
-        case Remove(oid):
-            state.record(group, oid, Removed("it was taken out of the config"))
+        case Remove(oid, _, _, reason):
+            state.record(group, oid, Removed(reason))
         case Publish(_, tables):
             prepare(source, state, group, dict(tables))
         case Enter(oid, name, lake, configured):

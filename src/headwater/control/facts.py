@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headwater.change import TableName
 from headwater.config import Config, Table
 from headwater.control.wishes import group_wishes
 from headwater.errors import TableError
@@ -13,7 +14,7 @@ from headwater.source.alterations import PublicationMember, alterations
 from headwater.source.naming import object_name
 from headwater.source.publications import places
 from headwater.source.relations import described
-from headwater.source.replaced import Resolved, refusal, resolved, sent_columns
+from headwater.source.replaced import Resolved, refusal, resolved, sent_columns, table_names
 from headwater.source.slots import slot_of
 from headwater.state import State, TableRow
 
@@ -54,6 +55,7 @@ class GroupFacts:
     rows: Mapping[int, TableRow]  # of the state, by OID
     tables: tuple[TableFacts, ...] = ()
     publication: tuple[str, ...] = ()  # in what it differs from what is wanted, each as the rest of a sentence
+    called: Mapping[int, TableName] = field(default_factory=dict)  # what the state's other tables are called now
 
 
 def look(connection: Connection, state: State | None, name: str, config: Config) -> GroupFacts:
@@ -69,6 +71,7 @@ def look(connection: Connection, state: State | None, name: str, config: Config)
         rows,
         tables,
         tuple(_differences(connection, name, tables)),
+        table_names(connection, rows.keys() - {each.oid for each in tables}, []),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.change import TableName
-from headwater.config import Group
+from headwater.config import Group, MatchedTable
 from headwater.control.facts import GroupFacts, TableFacts
 from headwater.control.steps import (
     CopyAgain,
@@ -35,7 +35,7 @@ def plan(group: Group, facts: GroupFacts) -> list[Step]:
 
     ConfigError if a table never was in the source, or cannot go on as the config says.
     """
-    tables = [each for each in facts.tables if each.now.fate != "taken"]
+    tables = [each for each in facts.tables if each.now.fate not in ("taken", "missing")]
     return [
         *(step for each in facts.tables for step in _met(facts, each)),
         # Before the publication sends more: after a crash in between, this could not be seen any more.
@@ -43,6 +43,8 @@ def plan(group: Group, facts: GroupFacts) -> list[Step]:
         # Before the publication sends less: a wanted table that is not sent looks like one that another client removed.
         *_removed(group, facts, tables),
         *_published(facts, tables),
+        # A running capture takes a table of the state that is not sent for one that another client removed, too.
+        *(step for each in tables for step in _succeeded(facts, each) if not _in_use(step.row, each)),
         *(step for each in tables for step in _entered(facts, each)),
     ]
 
@@ -51,15 +53,27 @@ def _met(facts: GroupFacts, table: TableFacts) -> Iterator[Step]:
     """What became of a table since it was last seen."""
     now, entry = table.now, table.entry
     before = facts.rows.get(now.before or 0)
+    if now.fate == "missing" and isinstance(entry, MatchedTable):
+        return  # dropped this very moment
     if now.fate == "missing":
         raise ConfigError(f"there is no table {str(entry.table)!r} in the source", hint="run `headwater check`")
     if now.fate == "dropped" and before is not None:
         yield NoteDropped(before)
     elif now.fate == "replaced" and before is not None:
-        if table.refusal is None:
-            yield Succeed(before, now.oid, now.name)
+        yield from (step for step in _succeeded(facts, table) if _in_use(step.row, table))
     elif now.name != entry.table:
         yield NoteNewName(entry.table, now.name, now.fate == "taken")
+
+
+def _succeeded(facts: GroupFacts, table: TableFacts) -> Iterator[Succeed]:
+    before = facts.rows.get(table.now.before or 0)
+    if table.now.fate == "replaced" and before is not None and table.refusal is None:
+        yield Succeed(before, table.now.oid, table.now.name)
+
+
+def _in_use(row: TableRow, table: TableFacts) -> bool:
+    """Whether the table whose place is taken is still there and mirrored: the publication stops sending it."""
+    return table.now.left is not None and row.state != "REMOVED"
 
 
 def _copied_again(facts: GroupFacts, table: TableFacts) -> Iterator[Step]:
@@ -93,9 +107,20 @@ def _removed(group: Group, facts: GroupFacts, tables: list[TableFacts]) -> Itera
     named, wanted = {entry.table for entry in group.tables}, {each.oid for each in tables}
     replaced = {each.now.before for each in tables if each.now.fate == "replaced" and each.refusal is None}
     for row in facts.rows.values():
-        dropped = row.stopped and row.dropped_lsn is not None and row.configured in named
-        if row.oid not in wanted | replaced and row.state != "REMOVED" and not dropped:
-            yield Remove(row.oid, row.source, facts.name)
+        if row.oid in wanted | replaced or row.state == "REMOVED":
+            continue
+        if row.oid not in facts.called and row.options.pattern is not None and group.matched(row.configured):
+            yield NoteDropped(row)
+        elif not (row.stopped and row.dropped_lsn is not None and row.configured in named):
+            yield Remove(row.oid, row.source, facts.name, _why_removed(group, row, facts.called.get(row.oid)))
+
+
+def _why_removed(group: Group, row: TableRow, called: TableName | None) -> str:
+    if called is not None and group.matched(called):
+        return "it cannot be mirrored as it is any more, see `headwater check`"
+    if called not in (None, row.configured) and group.matched(row.configured):
+        return f"it is called {called} in the source now, which no pattern of the config matches"
+    return "it was taken out of the config"
 
 
 def _published(facts: GroupFacts, tables: list[TableFacts]) -> Iterator[Step]:

@@ -79,9 +79,10 @@ class Remove:
     oid: int
     table: TableName
     group: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"table {self.table} is not in group {self.group} any more: its mirror stays as it is"
+        return f"table {self.table} is not in group {self.group} any more: {self.reason}; its mirror stays as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,15 @@ class Enter:
     configured: Configured
     new: bool
 
+    @property
+    def joins(self) -> bool:
+        """Whether a pattern brings it, which nobody has listed."""
+        return self.new and self.configured.options.pattern is not None
+
     def __str__(self) -> str:
         how = "copy" if self.configured.options.copied else "mirror, without a copy,"
-        return f"{how} {self.source} to {self.lake}"
+        why = f": it matches {self.configured.options.pattern}" if self.joins else ""
+        return f"{how} {self.source} to {self.lake}{why}"
 
 
 @dataclass(frozen=True, slots=True)

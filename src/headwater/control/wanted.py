@@ -59,7 +59,7 @@ def _with_table(group: Group, added: AddedTable) -> Group:
         return group
     if any(each.table == table.table for each in group.tables):
         return group
-    return group.model_copy(update={"tables": (*group.tables, table)})
+    return group.model_copy(update={"entries": (*group.entries, table)})
 
 
 def group_of(config: Config, name: str, settings: Mapping[str, Any]) -> Group:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from headwater.config import Config, Group, Table
+from headwater.config import Config, Group, MatchedTable, Table
 from headwater.errors import ConfigError
 from headwater.sink.addresses import reserved_columns
 from headwater.source.checktable import TableWish
 from headwater.state import TableOptions, TableRow
 
-__all__ = ["another_mode", "group_wishes", "options_of", "wishes"]
+__all__ = ["another_mode", "group_wishes", "options_of", "reserved_names", "wishes"]
 
 
 def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, list[TableWish]]:
@@ -19,9 +19,14 @@ def wishes(config: Config, known: Mapping[str, list[TableRow]]) -> dict[str, lis
     return {name: group_wishes(config, group, known.get(name, [])) for name, group in config.groups.items()}
 
 
+def reserved_names(config: Config, group: Group) -> frozenset[str]:
+    """Names of columns, in lower case, that the group's lake keeps for itself."""
+    return reserved_columns(type(config.lakes[group.lake]))
+
+
 def group_wishes(config: Config, group: Group, rows: Sequence[TableRow]) -> list[TableWish]:
     """The same, of one group, in the order of its tables."""
-    reserved = reserved_columns(type(config.lakes[group.lake]))
+    reserved = reserved_names(config, group)
     mine = {entry.table: _known(entry, rows) for entry in group.tables}
     meant = {row.oid for row in mine.values() if row is not None}
     others = [row for row in rows if row.oid not in meant]
@@ -34,7 +39,8 @@ def _wish(entry: Table, row: TableRow | None, rows: Sequence[TableRow]) -> Table
     replaced = entry.when_replaced if row and row.position is not None else "copy"
     like = frozenset(each.oid for each in rows if each.options == options_of(entry) and _lands(entry, each))
     asked = entry.columns, entry.exclude, entry.types, entry.mode, entry.append_only
-    return TableWish(entry.table, row.oid if row else None, *asked, replaced, like)
+    matched = isinstance(entry, MatchedTable)
+    return TableWish(entry.table, row.oid if row else None, *asked, replaced, like, matched=matched)
 
 
 def _known(entry: Table, rows: Sequence[TableRow]) -> TableRow | None:
@@ -74,4 +80,5 @@ def options_of(entry: Table) -> TableOptions:
         replaced=entry.when_replaced,
         partition_by=entry.partition_by,
         copied=entry.copied,
+        pattern=entry.pattern if isinstance(entry, MatchedTable) else None,
     )

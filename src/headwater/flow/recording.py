@@ -10,7 +10,8 @@ from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.tables import DeliveryTables
 from headwater.lake.counts import Counts
 from headwater.merge import Failures
-from headwater.state.succession import dropped_error
+from headwater.state import TableRow
+from headwater.state.succession import dropped_error, leave
 from headwater.state.transitions import CaughtUp, Stopped
 
 __all__ = ["Delivered", "record"]
@@ -55,7 +56,7 @@ def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Fail
         if row.oid in failed:
             continue
         if row.dropped_lsn is not None and row.dropped_lsn <= done.position:
-            m.state.record(m.group, row.oid, Stopped(str(dropped_error(row, row.dropped_lsn))))
+            _end(m, row, row.dropped_lsn)
             continue
         if row.oid in tables.left:
             continue
@@ -63,3 +64,11 @@ def _move_on(m: Mirroring, tables: DeliveryTables, done: Delivered, failed: Fail
         reached = min(end, max(done.position, done.upto.get(row.oid, done.position)))
         if row.state == "CATCHUP" and level and (row.copy_lsn or reached) <= reached:
             m.state.record(m.group, row.oid, CaughtUp())
+
+
+def _end(m: Mirroring, row: TableRow, lsn: Lsn) -> None:
+    """Everything of a table that was dropped is delivered."""
+    if row.options.pattern is not None:
+        leave(m.state, row, lsn)
+    else:
+        m.state.record(m.group, row.oid, Stopped(str(dropped_error(row, lsn))))

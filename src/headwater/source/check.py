@@ -13,8 +13,8 @@ from headwater.change import TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, TableError
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.source.alterations import PublicationMember, alterations
-from headwater.source.checkserver import NO_ENCODING, server_problems
-from headwater.source.checktable import TableWish, identity_problems, table_problems
+from headwater.source.checkserver import server_problems
+from headwater.source.checktable import TableWish, identity_problems, table_problems, unreadable_columns
 from headwater.source.generated import not_sent
 from headwater.source.naming import object_name
 from headwater.source.publishing import forbidden, owner_of
@@ -67,7 +67,7 @@ def _tables(connection: Connection, groups: Mapping[str, Iterable[TableWish]]) -
 
 
 def _table(connection: Connection, one: Resolved) -> Iterator[HeadwaterError]:
-    if names := _unreadable(connection, one.wish.table, one.oid):
+    if names := unreadable_columns(connection, one.wish.table, one.oid):
         yield from names
         return
     yield from table_problems(connection, one.wish, one.oid)
@@ -104,7 +104,7 @@ def _published(connection: Connection, publication: str, one: Resolved) -> dict[
     oid, name = one.oid, one.name
     if one.fate == "replaced" and refusal(connection, publication, one) is not None:
         oid, name = (one.before or 0, one.left) if one.left else (0, name)  # the mirrored one stays, if it is there
-    if not oid or _unreadable(connection, name, oid):
+    if not oid or unreadable_columns(connection, name, oid):
         return {}
     if any(identity_problems(connection, one.wish, described(connection, oid, None))):
         return {}  # published without a replica identity, its rows could not be updated any more
@@ -122,25 +122,6 @@ def _other_kind(connection: Connection, table: TableName) -> HeadwaterError | No
     if row is None:
         return None
     return ConfigError(f"{str(table)!r} is {_KINDS.get(row[0], 'no table')}", hint="name the table behind it instead")
-
-
-def _unreadable(connection: Connection, table: TableName, oid: int) -> list[HeadwaterError]:
-    """Names of columns that are not UTF-8, which a SQL_ASCII database may have, and a lake may not."""
-    if connection.info.parameter_status("server_encoding") != NO_ENCODING:
-        return []
-    names = connection.execute(
-        "SELECT convert_to(attname::text, 'SQL_ASCII') FROM pg_attribute"
-        " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
-        (oid,),
-    ).fetchall()
-    return [
-        OperatorMustAct(
-            f"the name of column {text!r} of table {str(table)!r} is not UTF-8",
-            hint="rename it: ALTER TABLE ... RENAME COLUMN ...",
-        )
-        for text in (name.decode(errors="backslashreplace") for (name,) in names)
-        if text.encode() not in {name for (name,) in names}
-    ]
 
 
 def _slots(

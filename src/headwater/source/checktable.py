@@ -12,10 +12,18 @@ from headwater.change import Column, Relation, TableName
 from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct
 from headwater.lake import history
 from headwater.postgres.connect import Connection
+from headwater.source.checkserver import NO_ENCODING
 from headwater.source.relations import LISTS_SINCE, described
 from headwater.values.types import lake_type
 
-__all__ = ["TableWish", "access_problems", "identity_problems", "partial_leaves", "table_problems"]
+__all__ = [
+    "TableWish",
+    "access_problems",
+    "identity_problems",
+    "partial_leaves",
+    "table_problems",
+    "unreadable_columns",
+]
 
 _HISTORY = history.COLUMNS.keys()
 
@@ -37,6 +45,7 @@ class TableWish:
     replaced: Literal["copy", "stop"] = "copy"
     like: frozenset[int] = frozenset()  # mirrored tables that are treated as this entry asks, so far
     reserved: frozenset[str] = frozenset()
+    matched: bool = False  # by a pattern: it is not listed itself
 
     @property
     def listed(self) -> bool:
@@ -81,6 +90,25 @@ def partial_leaves(connection: Connection, oid: int) -> list[TableName]:
         (oid, oid),
     ).fetchall()
     return [TableName(*row) for row in rows]
+
+
+def unreadable_columns(connection: Connection, table: TableName, oid: int) -> list[HeadwaterError]:
+    """Names of columns that are not UTF-8, which a SQL_ASCII database may have, and a lake may not."""
+    if connection.info.parameter_status("server_encoding") != NO_ENCODING:
+        return []
+    names = connection.execute(
+        "SELECT convert_to(attname::text, 'SQL_ASCII') FROM pg_attribute"
+        " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
+        (oid,),
+    ).fetchall()
+    return [
+        OperatorMustAct(
+            f"the name of column {text!r} of table {str(table)!r} is not UTF-8",
+            hint="rename it: ALTER TABLE ... RENAME COLUMN ...",
+        )
+        for text in (name.decode(errors="backslashreplace") for (name,) in names)
+        if text.encode() not in {name for (name,) in names}
+    ]
 
 
 def access_problems(connection: Connection, oid: int) -> Iterator[HeadwaterError]:

@@ -20,7 +20,7 @@ from headwater.source.publishing import exchange, forbidden
 from headwater.source.relations import described
 from headwater.source.server import advance_wal, identify, wal_end
 from headwater.state import State, TableRow
-from headwater.state.succession import add_successor, dropped_error, note_dropped, reassign, take_over
+from headwater.state.succession import add_successor, dropped_error, leave, note_dropped, reassign, take_over
 from headwater.state.transitions import Resumed, Stopped
 
 __all__ = [
@@ -218,7 +218,10 @@ def _same_source(connection: Connection, state: State, group: str) -> bool:
 def drop(connection: Connection, state: State, row: TableRow) -> None:
     """See to a table that the source no longer has; it is logged the first time."""
     lsn = row.dropped_lsn or wal_end(connection)
-    if row.dropped_lsn is None:
+    if row.options.pattern is not None and row.state not in ("CATCHUP", "STREAMING", "PAUSED"):
+        leave(state, row, lsn)
+        return
+    if row.dropped_lsn is None and row.options.pattern is None:
         _logger.error("table %s: %s", row.configured, dropped_error(row, lsn))
     if row.dropped_lsn is None or row.state in ("PENDING", "SNAPSHOT") or row.retry_at is not None:
         note_dropped(state, row, lsn)

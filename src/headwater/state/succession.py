@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -13,9 +14,11 @@ from headwater.postgres.connect import Connection
 from headwater.state.rows import TableRow
 from headwater.state.store import State
 from headwater.state.tables import apply
-from headwater.state.transitions import Displaced, TableDropped, TookOver
+from headwater.state.transitions import Displaced, Removed, TableDropped, TookOver
 
-__all__ = ["add_successor", "dropped_error", "note_dropped", "reassign", "reclaim", "take_over"]
+__all__ = ["add_successor", "dropped_error", "leave", "note_dropped", "reassign", "reclaim", "take_over"]
+
+_logger = logging.getLogger(__name__)
 
 
 def dropped_error(row: TableRow, lsn: Lsn) -> TableError:
@@ -28,6 +31,12 @@ def dropped_error(row: TableRow, lsn: Lsn) -> TableError:
 def note_dropped(state: State, row: TableRow, lsn: Lsn) -> None:
     """Note that the source has no such table any more. What is staged of it is delivered first, if it can be."""
     state.record(row.group, row.oid, TableDropped(lsn, str(dropped_error(row, row.dropped_lsn or lsn))))
+
+
+def leave(state: State, row: TableRow, lsn: Lsn) -> None:
+    """Remove a pattern's table that the source has dropped: nobody has listed it, so nobody need take it out."""
+    _logger.info("table %s was dropped in the source: its mirror %s stays as it is", row.source, row.lake)
+    state.record(row.group, row.oid, Removed(f"it was dropped in the source before {row.dropped_lsn or lsn}"))
 
 
 def add_successor(state: State, row: TableRow, oid: int, source: TableName) -> None:

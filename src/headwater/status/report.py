@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,7 +10,8 @@ from typing import Literal
 
 from headwater.change import Lsn
 from headwater.config import Config
-from headwater.errors import CheckFailed, ConfigError, Unreachable
+from headwater.control.expanding import Skipped, with_patterns_of
+from headwater.errors import CheckFailed, ConfigError, OperatorMustAct, Unreachable
 from headwater.lake.maintenance import Figures
 from headwater.source.generated import not_sent
 from headwater.state import GroupRow, State, TableRow
@@ -22,7 +23,17 @@ from headwater.status.figures import LakeFigures
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
 from headwater.status.routes import RouteStatus, route_statuses
 
-__all__ = ["STALE_SECONDS", "GroupStatus", "PartStatus", "RunState", "Status", "TableStatus", "open_status", "status"]
+__all__ = [
+    "STALE_SECONDS",
+    "GroupStatus",
+    "PartStatus",
+    "RunState",
+    "SkippedTable",
+    "Status",
+    "TableStatus",
+    "open_status",
+    "status",
+]
 
 RunState = Literal["RUNNING", "STARTING", "STOPPED"]
 _WORST_FIRST: tuple[RunState, ...] = ("STOPPED", "STARTING", "RUNNING")
@@ -55,6 +66,15 @@ class TableStatus:
     not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
     figures: Figures | None = None  # what it is made of in the lake; None: it is not known
     last_maintenance: LastMaintenance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedTable:
+    """A table that a pattern of the group matches, and that cannot be mirrored as it is."""
+
+    table: str
+    reason: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +116,7 @@ class GroupStatus:
     delivery: PartStatus
     error: str | None = None
     tables: tuple[TableStatus, ...] = ()
+    skipped: tuple[SkippedTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +199,13 @@ def status(
     try:
         view = source_view(source, [row.slot for row in rows.values() if row is not None])
         left, error = leftovers(source, state, config.groups), None
-        unsent = _unsent(source, state, config)
+        unsent, skipped = _unsent(source, state, config), _skipped(source, config)
     except Unreachable as exc:
-        view, left, error, unsent = None, (), exc.message, {}
+        view, left, error, unsent, skipped = None, (), exc.message, {}, []
     asked = _Asked(state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
     groups = tuple(each if each.lake in config.ducklakes else replace(each, snapshot_id=None) for each in groups)
+    groups = tuple(_with_skipped(each, skipped) for each in groups)
     if figures is not None:
         groups = tuple(_with_figures(each, state, figures, rows[each.name]) for each in groups)
     routes = route_statuses(config, env, state, config.routes)
@@ -202,6 +224,20 @@ def _with_figures(group: GroupStatus, state: State, figures: LakeFigures, row: G
         for each in group.tables
     ]
     return replace(group, tables=tuple(tables))
+
+
+def _skipped(source: State, config: Config) -> list[Skipped]:
+    try:
+        with source.transaction() as connection:
+            return with_patterns_of(connection, config)[1]
+    except OperatorMustAct:
+        return []  # `check` reports it
+
+
+def _with_skipped(group: GroupStatus, skipped: Iterable[Skipped]) -> GroupStatus:
+    mine = (each for each in skipped if each.group == group.name)
+    shown = (SkippedTable(table=str(each.table), reason=each.reason, hint=each.hint) for each in mine)
+    return replace(group, skipped=tuple(shown))
 
 
 def _unsent(source: State, state: State, config: Config) -> dict[int, list[str]]:

@@ -184,4 +184,4 @@ class _Running:
 
 def _settings(group: Group) -> Group:
     """What a delivery goes by: its tables it takes from the state."""
-    return group.model_copy(update={"tables": ()})
+    return group.model_copy(update={"entries": ()})

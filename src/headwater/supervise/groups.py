@@ -86,7 +86,8 @@ def _is_migrated(state: State) -> bool:
 def _listed(file: Config, config: Config, row: GroupRow | None, name: str, disabled: bool, state: State) -> ListedGroup:
     group = config.groups.get(name)
     lake = group.lake if group else row.lake_url if row else None
-    tables = len(group.tables) if group else len(state.tables(name))
+    mirrored = [each for each in state.tables(name) if each.state != "REMOVED"] if row else []
+    tables = len(group.tables) if group and not group.patterns else len(mirrored)
     slot, log = (row.slot, row.log_path) if row else (None, None)
     origin: Literal["config", "added", "state"] = "config" if name in file.groups else "added" if group else "state"
     return ListedGroup(name, lake, tables, slot, log, origin, disabled)

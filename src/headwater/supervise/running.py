@@ -15,6 +15,7 @@ from typing import Literal
 from headwater import flow
 from headwater.change import Lsn
 from headwater.config import Config
+from headwater.control.expanding import with_patterns
 from headwater.errors import CheckFailed, Unreachable
 from headwater.source.server import wal_target
 from headwater.state import State, TableRow
@@ -175,7 +176,7 @@ def ready(config: Config, state: State, stop: threading.Event, also: Callable[[]
         for name in config.groups:
             if alone.enter_context(when_free(state, f"deliver:{name}", stop)) is None:
                 return False
-        make_ready(config, state)
+        make_ready(with_patterns(config)[0], state)
         also()
         return True
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from headwater.config import Config
+from headwater.control.expanding import Skipped, with_patterns
 from headwater.errors import HeadwaterError, OperatorMustAct, Unreachable
 from headwater.logs import redact
 from headwater.state import Lock, State
@@ -49,7 +50,8 @@ class Serving:
     ) -> None:
         self._file = config
         self._state, self._reload, self._capture, self._stop = state, reload, capture, stop
-        self.config = served(config, state)
+        self._skipped: set[Skipped] = set()  # already reported
+        self.config = self._wanted()
         self.captures: list[Child] = []
         self._groups: dict[str, _Served] = {}
         self._asked = threading.Event()
@@ -93,7 +95,7 @@ class Serving:
 
     def serve(self, name: str) -> None:
         """Make a group what the config in force says, and see that it is captured; HeadwaterError if it cannot be."""
-        self.config = served(self._file, self._state)
+        self.config = self._wanted()
         if name not in self.config.groups:
             return
         if name not in self._groups:
@@ -121,6 +123,15 @@ class Serving:
         """What the file itself says."""
         return self._file
 
+    def _wanted(self) -> Config:
+        """What is to be served, with the tables that patterns match now."""
+        config, skipped = with_patterns(served(self._file, self._state))
+        for each in skipped:
+            if each not in self._skipped:
+                logger.warning("%s", each)
+        self._skipped = set(skipped)
+        return config
+
     def _start(self, name: str) -> None:
         group = self._groups[name]
         if group.capture is None:
@@ -134,7 +145,7 @@ class Serving:
         handling = Handling(self, self._state)
         for request in self._state.waiting():
             handling.handle(request)
-        self._follow(served(self._file, self._state))
+        self._follow(self._wanted())
 
     def _follow(self, now: Config) -> None:
         """Serve what the config has by now, if a request has not done so already."""

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pyspark.sql import SparkSession
 
 from headwater.change import TableName
-from headwater.config import Config
+from headwater.config import Config, expanded
 from headwater.errors import ConfigError, Unreachable
 from headwater.logs import redact
 from headwater.spark import JobDied, session
@@ -83,8 +83,9 @@ def _verified(
 
 def _left(state: State, config: Config, group: str) -> list[TableName]:
     """Tables that the config no longer names; a `run` that was started before may still mirror them."""
-    named = {entry.table for entry in config.groups[group].tables}
-    return [row.source for row in state.tables(group) if row.configured not in named]
+    rows = state.tables(group)
+    named = {entry.table for entry in expanded(config.groups[group], [row.configured for row in rows]).tables}
+    return [row.source for row in rows if row.configured not in named]
 
 
 def _check_run(state: State, config: Config) -> None:

@@ -25,7 +25,7 @@ from headwater.commands.demo.observer import Observer
 from headwater.commands.demo.process import MirrorProcess, headwater
 from headwater.commands.demo.shop import Shop
 from headwater.commands.demo.workload import COMPANIES, TABLES, create
-from headwater.config import Config, unsupported
+from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import SqliteUrl
 from headwater.errors import CheckFailed, ConfigError
@@ -70,7 +70,6 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lake: DemoLake) -> None:
     path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", lake)
     config = Config.load(path, {})
-    assert unsupported(config) == []
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
     assert config.source == "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b"
     assert config.log == str(tmp_path / "log")
