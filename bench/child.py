@@ -25,7 +25,7 @@ def main(what: str, file: str, group: str = "") -> int:
     return (
         capture_child(config, group)
         if what == "capture"
-        else deliver_child(config, os.environ, Path(file), all_needed=False)
+        else deliver_child(config, os.environ, Path(file), all_needed=False, wait=False)
     )
 
 

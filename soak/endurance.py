@@ -29,7 +29,7 @@ from headwater.testing.postgres import EmbeddedPostgres
 __all__ = ["endure"]
 
 TABLES = ("orders", "items", "events", "accounts")
-ROWS = 20_000  # of each table at the beginning
+ROWS = 100_000  # of each table at the beginning: with few, a scan is nothing but reading the catalog
 FILES, SLOWER, FLAT = 150, 2.0, 1.3  # the limits: live files, a scan against a fresh copy, the end against the middle
 SAMPLE_EVERY = 15.0
 SCANS = 5

@@ -44,6 +44,7 @@ from headwater.sink.ducklake.standing import DuckLakeStanding
 from headwater.sink.iceberg.reader import ReadTable, scan
 from headwater.sink.iceberg.standing import POSITION
 from headwater.source import triggers as ddl
+from headwater.supervise.effective import served
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
@@ -125,7 +126,7 @@ class Mirror:
 
     def _open(self) -> None:
         state = open_state(self.config)
-        make_ready(with_patterns(self.config)[0], state)
+        make_ready(with_patterns(served(self.config, state))[0], state)
         if not self.triggers:
             with closing(connect_source(self.url)) as connection:
                 ddl.remove(connection)

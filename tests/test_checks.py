@@ -345,6 +345,12 @@ def test_the_script_for_a_dba_lets_a_role_that_owns_nothing_start(place: Place) 
     place.run(script)
     assert place.problems(*tables) == []
     place.start(*tables)
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute("SET ROLE headwater_reader")
+        assert connection.execute("SELECT table_name FROM headwater.status").fetchall() == [
+            ("app.orders",),
+            ("app.parts",),
+        ]
 
     def published() -> list[tuple[object, ...]]:
         with psycopg.connect(place.url) as connection:
@@ -389,6 +395,8 @@ def test_with_the_state_elsewhere_the_script_has_its_part_as_a_comment(place: Pl
     script = dba_script(Config.load(file, {}))
     assert '-- GRANT USAGE, CREATE ON SCHEMA headwater TO "keeper";' in script
     assert "\nGRANT USAGE, CREATE ON SCHEMA headwater" not in script
+    assert "\n--     CREATE ROLE headwater_admin NOLOGIN;\n" in script
+    assert "\n    CREATE ROLE headwater_admin" not in script
 
 
 def test_a_state_that_does_not_answer_hides_no_other_problem(place: Place) -> None:

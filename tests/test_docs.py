@@ -29,6 +29,8 @@ from headwater.lake import history, quarantine
 from headwater.sink.addresses import lake_addresses
 from headwater.sink.iceberg.columns import promotable as promotable_in_iceberg
 from headwater.sink.iceberg.standing import COMMIT_LSN, COMMIT_TS, POSITION, SINCE
+from headwater.state.functions import Function
+from headwater.state.interface import FUNCTIONS
 from headwater.state.rows import TableState
 from headwater.status import (
     DestinationStatus,
@@ -72,6 +74,13 @@ def test_every_option_of_a_command_is_explained_to_operators(name: str) -> None:
     common = {parameter.name for parameter in cli.params}  # -c and the like, which every command takes
     options = [option for one in each for option in one.params if isinstance(option, click.Option)]
     assert [option.opts[0] for option in options if option.name not in common and option.opts[0] not in rows] == []
+
+
+@pytest.mark.parametrize("function", [each for each in FUNCTIONS if each.callers], ids=lambda each: each.name)
+def test_every_function_in_sql_is_explained_with_its_arguments(function: Function) -> None:
+    names = ", ".join(each.split()[0] for each in function.arguments.split(", "))
+    rows = [cells[0] for cells in _table_under("sql.md", "| function | what it asks for |")]
+    assert f"`{function.name}({names})`" in ", ".join(rows)
 
 
 def test_every_key_of_the_config_is_explained() -> None:

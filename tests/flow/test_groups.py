@@ -79,7 +79,8 @@ def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mir
         "tables": 2,
         "slot": "headwater_g",
         "log": str(orders.folder / "log"),
-        "configured": True,
+        "origin": "config",
+        "disabled": False,
     }
     assert orders.m.indexes is not None
     Path(orders.m.indexes.folder).mkdir(parents=True)

@@ -56,11 +56,11 @@ def wait_for(ask: Callable[[], Answer], what: str, seconds: float = 60) -> Answe
 class Run:
     """`headwater run` in the background, and everything it starts: children, JVM, Python workers."""
 
-    def __init__(self, file: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, file: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self._output = file.with_suffix(f".{time.monotonic_ns()}.log")
         with self._output.open("wb") as output:
             self.process = psutil.Popen(
-                command(file, "--log-format", "json", "run"),
+                command(file, "--log-format", "json", "run", *options),
                 env=os.environ | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -286,6 +286,30 @@ def test_everything_committed_before_a_fresh_query_is_seen(live: World) -> None:
     live.execute("DELETE FROM notes WHERE id = -1")
 
 
+def test_a_wait_in_sql_ends_when_the_lakes_have_what_was_committed_before(live: World) -> None:
+    live.caught_up()
+    with psycopg.connect(live.url, autocommit=True) as source, connect() as lakes:
+        near = parse_lake_url(live.config.ducklakes["near"].catalog)
+        attach(lakes, near, "near", read_only=True)
+        for number in range(3):
+            assert source.execute("SELECT headwater.wait_for()").fetchone() == (True,)  # the source is idle
+            begun = time.monotonic()
+            source.execute("INSERT INTO ledger VALUES (%s, 0)", (-1 - number,))
+            assert source.execute("SELECT headwater.wait_for(group_name => 'near')").fetchone() == (True,)
+            seen = lakes.execute("SELECT count(*) FROM near.public.ledger WHERE id < 0").fetchone()
+            assert seen == (number + 1,)
+            assert time.monotonic() - begun < 10  # the interval of deliveries that nothing hurries
+        with live.writing():
+            for _ in range(3):
+                ((newest,),) = source.execute("SELECT coalesce(max(id), 0) FROM ledger").fetchall()
+                assert source.execute("SELECT headwater.wait_for()").fetchone() == (True,)
+                ((seen,),) = lakes.execute("SELECT coalesce(max(id), 0) FROM near.public.ledger").fetchall()
+                assert seen >= newest
+        assert source.execute("SELECT headwater.wait_for('FFFF/0', '0.5s')").fetchone() == (False,)
+    live.execute("DELETE FROM ledger WHERE id < 0")
+    live.caught_up()
+
+
 def test_status_tells_how_far_everything_is(live: World) -> None:
     live.caught_up()
     code, found = ask_json(live.file, "status")

@@ -34,10 +34,10 @@ NOW, LATER = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 STATES: tuple[TableState, ...] = ("PENDING", "SNAPSHOT", "CATCHUP", "STREAMING", "ERRORED", "PAUSED", "REMOVED")
 # What becomes of a table that has a copy and for which no other one is requested; -: it cannot happen.
 TABLE: dict[Event, str] = {
-    CopyBegun(Lsn(50)):            "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  PAUSED    -",
-    Copied(Lsn(9)):                "CATCHUP   CATCHUP   CATCHUP   -          CATCHUP   PAUSED    -",
-    CaughtUp():                    "PENDING   -         STREAMING STREAMING  ERRORED   PAUSED    -",
-    Repositioned(Lsn(9)):          "PENDING   -         CATCHUP   STREAMING  ERRORED   PAUSED    -",
+    CopyBegun(Lsn(50)):            "SNAPSHOT  SNAPSHOT  -         -          SNAPSHOT  PAUSED    REMOVED",
+    Copied(Lsn(9)):                "CATCHUP   CATCHUP   CATCHUP   -          CATCHUP   PAUSED    REMOVED",
+    CaughtUp():                    "PENDING   -         STREAMING STREAMING  ERRORED   PAUSED    REMOVED",
+    Repositioned(Lsn(9)):          "PENDING   -         CATCHUP   STREAMING  ERRORED   PAUSED    REMOVED",
     Failed("broken", LATER):       "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   PAUSED    REMOVED",
     Stopped("replaced"):           "ERRORED   ERRORED   ERRORED   ERRORED    ERRORED   ERRORED   ERRORED",
     Retried():                     "PENDING   SNAPSHOT  CATCHUP   STREAMING  CATCHUP   PAUSED    REMOVED",

@@ -55,7 +55,7 @@ class Writer(threading.Thread):
     def __init__(self, state: State, log: Staging[Any], group: str, captured: Lsn, complete: Complete) -> None:
         super().__init__(name=f"capture-writer-{group}", daemon=True)
         self.captured = captured
-        self.wanted = Lsn(0)  # the furthest position that a fence waits for
+        self.wanted = Lsn(0)  # the furthest position that another process waits for
         self.wakeup, self._signal = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._state, self._log, self._group = state, log, group
         publication = object_name(group)
@@ -126,7 +126,7 @@ class Writer(threading.Thread):
         if time.monotonic() - self._polled < _FENCE_POLL:
             return
         self._polled = time.monotonic()
-        wanted = max((fence.lsn for fence in self._state.fences(self._group)), default=Lsn(0))
+        wanted = self._state.awaited(self._group)
         if wanted != self.wanted:
             self.wanted = wanted
             self._wake()

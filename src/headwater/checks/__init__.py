@@ -20,6 +20,7 @@ from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unrea
 from headwater.source.check import problems as source_problems
 from headwater.state import State
 from headwater.state.leftover import leftovers
+from headwater.supervise.effective import with_state
 
 __all__ = ["check"]
 
@@ -32,6 +33,8 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
     With `recopy` a lake may be another one than before.
     """
     found = list[HeadwaterError]()
+    with suppress(HeadwaterError):  # reported below
+        config = with_state(config)
     if not config.groups and not config.routes:
         found.append(ConfigError("the config names no group", hint="add one under `groups:`, with a lake and tables"))
     config = _with_tables(config, found)

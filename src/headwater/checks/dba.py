@@ -35,6 +35,7 @@ from headwater.source.patterns import catalog_tables
 from headwater.source.publications import publication_tables
 from headwater.source.relations import described
 from headwater.source.replaced import Resolved, resolved, sent_columns
+from headwater.state.interface import ROLES, create_roles
 
 __all__ = ["dba_script"]
 
@@ -108,7 +109,13 @@ GRANT CONNECT ON DATABASE {quoted(role.database)} TO {role.sql};"""
 
 
 def _schema(role: _Role) -> list[str]:
-    return ["CREATE SCHEMA IF NOT EXISTS headwater;", f"GRANT USAGE, CREATE ON SCHEMA headwater TO {role.sql};"]
+    return [
+        "CREATE SCHEMA IF NOT EXISTS headwater;",
+        f"GRANT USAGE, CREATE ON SCHEMA headwater TO {role.sql};",
+        "-- Members of these may control Headwater, or look at it, in SQL:",
+        f"{create_roles()};",
+        f"GRANT USAGE ON SCHEMA headwater TO {', '.join(ROLES)};",
+    ]
 
 
 def _state(config: Config) -> Iterator[str]:
@@ -116,7 +123,7 @@ def _state(config: Config) -> Iterator[str]:
         return
     elsewhere = _role_of(config.state)
     yield f"\n-- In {server_name(config.state)}, which holds the state, with a role {elsewhere.sql} that may connect:"
-    yield from (f"-- {line}" for line in _schema(elsewhere))
+    yield from (f"-- {line}" for statement in _schema(elsewhere) for line in statement.splitlines())
 
 
 def _unasked(config: Config, role: _Role) -> Iterator[str]:

@@ -27,8 +27,10 @@ def check(options: Options, sql: bool) -> None:
     """
     from headwater.checks import check as find
     from headwater.checks.dba import dba_script
+    from headwater.checks.planned import planned
     from headwater.checks.schema import schema_changes
     from headwater.checks.upkeep import upkeep
+    from headwater.supervise.effective import with_state
 
     config = options.config()
     if sql:
@@ -39,4 +41,6 @@ def check(options: Options, sql: bool) -> None:
     if config.groups:
         click.echo(schema_changes(config))
         click.echo(upkeep(config))
+        for line in planned(with_state(config)):
+            click.echo(line)
     click.echo("check: OK")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import click
 
 from headwater.commands import render
+from headwater.commands.asking import nested, say
 from headwater.commands.options import Options, common_options
 from headwater.errors import ConfigError
 
@@ -18,7 +19,10 @@ __all__ = ["group"]
 @click.group()
 @common_options
 def group() -> None:
-    """List the groups, or drop one."""
+    """List the groups; create, disable, enable or drop one.
+
+    A group has a slot and a publication of its own. `headwater run` need not be restarted: it acts within a second.
+    """
 
 
 @group.command("list")
@@ -33,8 +37,45 @@ def group_list(options: Options, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
-    rows = [(each.name, each.lake, each.tables, each.slot, "yes" if each.configured else "no") for each in found]
-    render.print_table(("group", "lake", "tables", "slot", "in the config"), rows)
+    rows = [
+        (each.name, each.lake, each.tables, each.slot, each.origin, "no" if each.disabled else "") for each in found
+    ]
+    render.print_table(("group", "lake", "tables", "slot", "from", "enabled"), rows)
+
+
+@group.command("create")
+@click.argument("name")
+@click.option("--lake", metavar="NAME", help="A lake of the config; may be left out if there is only one.")
+@click.option(
+    "--option", "given", multiple=True, metavar="KEY=VALUE", help="As in the config: --option flush.interval=10s"
+)
+@common_options
+@click.pass_obj
+def group_create(options: Options, name: str, lake: str | None, given: tuple[str, ...]) -> None:
+    """Begin a group without tables; `headwater table add --group NAME` gives it some. It stays until it is dropped.
+
+    \b
+      headwater group create slow --lake main --option flush.interval=1m
+    """
+    say(options, "create_group", name=name, lake=lake, settings=nested(given))
+
+
+@group.command("disable")
+@click.argument("name")
+@common_options
+@click.pass_obj
+def group_disable(options: Options, name: str) -> None:
+    """Stop a group, capture and delivery, until `enable`. Its slot keeps the source's WAL as long as that."""
+    say(options, "disable_group", name=name)
+
+
+@group.command("enable")
+@click.argument("name")
+@common_options
+@click.pass_obj
+def group_enable(options: Options, name: str) -> None:
+    """Let a group go on that was disabled, from where it was."""
+    say(options, "enable_group", name=name)
 
 
 @group.command("drop")
@@ -48,13 +89,16 @@ def group_drop(options: Options, name: str, yes: bool) -> None:
     Its tables in the lake stay as they are. If the config still has the group, the next `headwater run` copies its
     tables again, in place of their old mirrors.
     """
-    from headwater.supervise.groups import drop_group
+    from headwater.supervise.groups import drop_group, is_served
 
     config = options.config()
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigError(f"dropping group {name!r} was not confirmed", hint="add --yes")
         click.confirm(f"Drop group {name!r}, its slot and what is staged? Its tables in the lake stay.", abort=True)
+    if name not in config.groups and is_served(config, name):
+        say(options, "drop_group", name=name)
+        return
     for each in drop_group(config, name):
         click.echo(f"dropped {each}")
     click.echo(f"group {name!r} is dropped")

@@ -29,9 +29,10 @@ def maintain(options: Options, tables: tuple[str, ...], dry_run: bool, explain: 
       headwater maintain public.orders --json
     """
     from headwater.commands.maintainview import show, show_explained
+    from headwater.supervise.effective import with_state
     from headwater.supervise.maintaining import maintain_all
 
-    found = maintain_all(options.config(), os.environ, tables, dry_run=dry_run or explain)
+    found = maintain_all(with_state(options.config()), os.environ, tables, dry_run=dry_run or explain)
     if explain and not as_json:
         show_explained(found)
     else:

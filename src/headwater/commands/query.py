@@ -34,10 +34,11 @@ def query(options: Options, sql: str, fresh: bool, timeout: float, as_json: bool
     """
     from headwater.query import query as ask
     from headwater.status.fresh import wait_until_fresh
+    from headwater.supervise.effective import with_state
 
     config = options.config()
     if fresh:
-        wait_until_fresh(config, timeout)
+        wait_until_fresh(with_state(config, disabled=False), timeout)
     answer = ask(config, sql, os.environ, as_text=not as_json)
     if as_json:
         click.echo(render.as_json(answer.columns, answer.rows))

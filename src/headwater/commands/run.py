@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Literal
 
 import click
 
@@ -21,9 +22,15 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--recopy", is_flag=True, help="Copy again the tables that the lake has lost: all of them if the lake is new."
 )
+@click.option(
+    "--standby", is_flag=True, help="Wait while another run has the groups, and take over within seconds of its end."
+)
+@click.option("--role", type=click.Choice(["capture", "deliver"]), help="Only this part; the other one runs elsewhere.")
 @common_options
 @click.pass_obj
-def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
+def run(
+    options: Options, until_caught_up: bool, recopy: bool, standby: bool, role: Literal["capture", "deliver"] | None
+) -> None:
     """Mirror the groups of the config.
 
     Creates what is missing (publication, slot, lake, tables), copies each table once, then follows its changes. On
@@ -32,7 +39,12 @@ def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
     \b
       headwater run
       headwater run -c shop.yaml --log-format json --until-caught-up
+      headwater run --standby                 on a second machine
+      headwater run --role deliver            on as many machines as you like: they share the groups
     """
+    if role == "deliver" and (standby or recopy):
+        given = "--standby" if standby else "--recopy"
+        raise click.UsageError(f"{given} does not go with --role deliver: the run that captures makes the groups ready")
     config = options.config()
     logger.info("checking the source and the lakes, then starting Spark, which takes some seconds")
     from headwater.checks import check as find  # only now: it takes a second
@@ -42,7 +54,8 @@ def run(options: Options, until_caught_up: bool, recopy: bool) -> None:
     if problems := find(config, os.environ, recopy=recopy):
         raise ExceptionGroup("the config cannot run", problems)
     file = (options.file or DEFAULT_FILE).resolve()
-    sys.exit(supervise(config, os.environ, RunOptions(file, options.log_format, until_caught_up, recopy)))
+    wanted = RunOptions(file, options.log_format, until_caught_up, recopy, role, standby)
+    sys.exit(supervise(config, os.environ, wanted))
 
 
 @click.command("_capture", hidden=True)
@@ -58,11 +71,12 @@ def capture(options: Options, group: str) -> None:
 
 @click.command("_deliver", hidden=True)
 @click.option("--all-needed", is_flag=True)
+@click.option("--wait", is_flag=True)
 @common_options
 @click.pass_obj
-def deliver(options: Options, all_needed: bool) -> None:
+def deliver(options: Options, all_needed: bool, wait: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
     file = (options.file or DEFAULT_FILE).resolve()
-    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed))
+    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait))

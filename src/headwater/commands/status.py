@@ -72,17 +72,18 @@ def status(
     from headwater.commands.momentview import show_moment
     from headwater.commands.statusview import show
     from headwater.status import moment, open_status
+    from headwater.supervise.effective import with_state
 
     if max_lag is not None and not checked:
         raise click.UsageError("--max-lag needs --check")
     if at is not None:
         if watch or checked:
             raise click.UsageError("--lsn shows one moment: it goes with neither --watch nor --check")
-        there = moment(options.config(), os.environ, at)
+        there = moment(with_state(options.config()), os.environ, at)
         show_moment(there, as_json=as_json)
         there.check()
         return
-    with open_status(options.config(), os.environ) as ask:
+    with open_status(with_state(options.config()), os.environ) as ask:
         found = show(ask, as_json=as_json, watch=watch)
     if checked:
         found.check(max_lag)

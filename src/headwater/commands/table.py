@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headwater.commands import render
+from headwater.commands.asking import nested, say
 from headwater.commands.options import Options, common_options
 from headwater.errors import ConfigError
 from headwater.words import counted
 
 if TYPE_CHECKING:
-    from headwater.supervise.tablerequests import TableRequest
+    from headwater.state import Verb
 
 __all__ = ["table"]
 
@@ -26,9 +27,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @click.group()
 @common_options
 def table() -> None:
-    """List the mirrored tables, or pause, resume and copy them again.
+    """List the mirrored tables; add, remove, move, pause, resume one, or copy it again.
 
-    `headwater run` need not be restarted: it acts on a request within a second or two. Without one, the request waits.
+    `headwater run` need not be restarted: it acts on a request within a second. Without one, the request waits, and
+    `table list` shows it. The same can be asked for in SQL: SELECT headwater.add_table('public.orders')
     """
 
 
@@ -38,7 +40,7 @@ def table() -> None:
 @common_options
 @click.pass_obj
 def table_list(options: Options, group: str | None, as_json: bool) -> None:
-    """List the tables of all groups, or of one."""
+    """List the tables of all groups, or of one, and what was asked for and waits."""
     from headwater.supervise.tablerequests import list_tables
 
     found = list_tables(options.config(), group)
@@ -46,7 +48,10 @@ def table_list(options: Options, group: str | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
         return
     rows = [
-        (each.group, each.table, each.lake_table, each.state, each.position or "", each.resync or each.error or "")
+        (
+            *(each.group, each.table, each.lake_table or "", each.state or "", each.position or ""),
+            "; ".join(filter(None, (each.resync or each.error, *(f"{verb} waits" for verb in each.waiting)))),
+        )
         for each in found
     ]
     render.print_table(("group", "table", "in the lake", "state", "position", "why"), rows)
@@ -60,6 +65,70 @@ def _on_tables(command: Command) -> Command:
     return names(group(common_options(click.pass_obj(command))))  # type: ignore[return-value]
 
 
+@table.command("add")
+@click.argument("names", nargs=-1, required=True, metavar="TABLE...")
+@click.option("--group", metavar="NAME", help="The group; may be left out if there is only one.")
+@click.option("--as", "lake_table", metavar="SCHEMA.TABLE", help="Its name in the lake, if it is another one.")
+@click.option("--no-copy", is_flag=True, help="Begin with an empty mirror, and only what changes from now on.")
+@click.option("--option", "given", multiple=True, metavar="KEY=VALUE", help="As in the config: --option mode=history")
+@common_options
+@click.pass_obj
+def table_add(
+    options: Options,
+    names: tuple[str, ...],
+    group: str | None,
+    lake_table: str | None,
+    no_copy: bool,
+    given: tuple[str, ...],
+) -> None:
+    """Mirror more tables, while the others go on. They stay until `table remove`; the config file need not have them.
+
+    \b
+      headwater table add public.orders
+      headwater table add public.audit --group shop --as raw.audit --option mode=history
+    """
+    if lake_table is not None and len(names) > 1:
+        raise ConfigError(
+            "--as names one table of the lake, but several tables are to be added", hint="add them one by one"
+        )
+    wanted = {"lake_table": lake_table, "copy": not no_copy, "options": nested(given)}
+    for name in names:
+        say(options, "add_table", source_table=name, group_name=group, **wanted)
+
+
+@table.command("remove")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_on_tables
+def table_remove(options: Options, names: tuple[str, ...], group: str | None, yes: bool) -> None:
+    """Mirror tables no longer that were added by `table add` or in SQL. Their mirrors stay as they are.
+
+    A table that the config file has is taken out there.
+
+    \b
+      headwater table remove public.orders
+    """
+    _confirm(yes, f"remove {counted(len(names), 'table')}", "Its mirror stays, and is no longer brought up to date.")
+    _ask(options, "remove_table", names, group)
+
+
+@table.command("move")
+@click.argument("names", nargs=-1, required=True, metavar="TABLE...")
+@click.option("--to", "to_group", required=True, metavar="GROUP", help="The group that they go to.")
+@click.option("--group", metavar="NAME", help="The group that they are in, if they are in more than one.")
+@common_options
+@click.pass_obj
+def table_move(options: Options, names: tuple[str, ...], to_group: str, group: str | None) -> None:
+    """Let another group have tables that were added by `table add` or in SQL. They are copied there.
+
+    In the same lake, readers see the old rows until the new ones are there.
+
+    \b
+      headwater table move public.events --to slow
+    """
+    for name in names:
+        say(options, "move_table", source_table=name, to_group=to_group, group_name=group)
+
+
 @table.command("pause")
 @_on_tables
 def table_pause(options: Options, names: tuple[str, ...], group: str | None) -> None:
@@ -71,7 +140,7 @@ def table_pause(options: Options, names: tuple[str, ...], group: str | None) -> 
     \b
       headwater table pause public.orders
     """
-    _ask(options, "pause", names, group)
+    _ask(options, "pause_table", names, group)
 
 
 @table.command("resume")
@@ -82,7 +151,7 @@ def table_resume(options: Options, names: tuple[str, ...], group: str | None) ->
     \b
       headwater table resume public.orders public.items
     """
-    _ask(options, "resume", names, group)
+    _ask(options, "resume_table", names, group)
 
 
 @table.command("resync")
@@ -96,21 +165,20 @@ def table_resync(options: Options, names: tuple[str, ...], group: str | None, ye
     \b
       headwater table resync public.orders
     """
-    if not yes:
-        what = counted(len(names), "table")
-        if not sys.stdin.isatty():
-            raise ConfigError(f"copying {what} again was not confirmed", hint="add --yes")
-        click.confirm(f"Copy {what} again? Readers see the old rows until the new ones are there.", abort=True)
-    _ask(options, "resync", names, group)
+    _confirm(
+        yes, f"copy {counted(len(names), 'table')} again", "Readers see the old rows until the new ones are there."
+    )
+    _ask(options, "resync_table", names, group)
 
 
-_SAID = {"pause": "paused", "resume": "resumed", "resync": "to be copied again"}
+def _confirm(yes: bool, what: str, more: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"to {what} was not confirmed", hint="add --yes")
+    click.confirm(f"{what[0].upper()}{what[1:]}? {more}", abort=True)
 
 
-def _ask(options: Options, request: TableRequest, names: tuple[str, ...], group: str | None) -> None:
-    from headwater.supervise.tablerequests import request_of_tables
-
-    for each in request_of_tables(options.config(), request, names, group):
-        waits = "" if each.running else "; nothing delivers group {!r} now: `headwater run` does the rest"
-        said = f"is {_SAID[request]}" if each.changed else "needs no change"
-        click.echo(f"{each.table} {said}: it is {each.now}{waits.format(each.group)}")
+def _ask(options: Options, verb: Verb, names: tuple[str, ...], group: str | None) -> None:
+    for name in names:
+        say(options, verb, source_table=name, group_name=group)

@@ -41,9 +41,10 @@ def verify(options: Options, names: tuple[str, ...], as_json: bool, timeout: flo
       headwater verify by_company by_tenant/acme by_tenant/default
     """
     from headwater.commands.verifyview import show
+    from headwater.supervise.effective import with_state
     from headwater.verify.groups import verify_all
 
-    verdicts = verify_all(options.config(), os.environ, names, timeout)
+    verdicts = verify_all(with_state(options.config(), disabled=False), os.environ, names, timeout)
     show(verdicts, as_json=as_json)
     if not all(each.ok for each in verdicts):
         sys.exit(1)

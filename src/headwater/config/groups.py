@@ -44,6 +44,7 @@ class _Treatment(Model):
     schema_changes: Literal["follow", "stop"] = "follow"
     append_only: bool = False  # its rows are never updated nor deleted, so it needs no replica identity
     replaced: Literal["copy", "stop"] | None = None
+    copied: bool = Field(default=True, alias="copy")  # else a mirror begins empty, with what changes from then on
 
 
 class Table(_Treatment):
@@ -119,7 +120,7 @@ class Pattern(_Treatment):
 
     def of(self, table: TableName) -> MatchedTable:
         """The entry of a table that it matches."""
-        treatment = {name: getattr(self, name) for name in _Treatment.model_fields}
+        treatment = {each.alias or name: getattr(self, name) for name, each in _Treatment.model_fields.items()}
         renamed = None if self.renamed is None else TableName(self.renamed, table.name)
         return MatchedTable.model_validate({"table": table, "as": renamed, "pattern": self.table.text, **treatment})
 

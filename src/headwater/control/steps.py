@@ -123,8 +123,9 @@ class Enter:
         return self.new and self.configured.options.pattern is not None
 
     def __str__(self) -> str:
+        how = "copy" if self.configured.options.copied else "mirror, without a copy,"
         why = f": it matches {self.configured.options.pattern}" if self.joins else ""
-        return f"copy {self.source} to {self.lake}{why}"
+        return f"{how} {self.source} to {self.lake}{why}"
 
 
 @dataclass(frozen=True, slots=True)

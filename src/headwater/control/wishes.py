@@ -79,5 +79,6 @@ def options_of(entry: Table) -> TableOptions:
         append_only=entry.append_only,
         replaced=entry.when_replaced,
         partition_by=entry.partition_by,
+        copied=entry.copied,
         pattern=entry.pattern if isinstance(entry, MatchedTable) else None,
     )

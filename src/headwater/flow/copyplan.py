@@ -67,7 +67,7 @@ def planned(m: Mirroring, waiting: Sequence[TableRow], exported: Exported) -> Co
                     part: [(each.first_page, each.end_page) for each in done if each.oid == part] for part in one.files
                 }
                 cores = m.spark.sparkContext.defaultParallelism
-                parts = balanced(connection, row.oid, cores, pages, m.range_pages)
+                parts = balanced(connection, row.oid, cores, pages, m.range_pages) if _is_read(row) else []
             except (TableError, ConfigError, OperatorMustAct) as error:
                 fail(m, row, str(error))
                 continue
@@ -80,6 +80,11 @@ def planned(m: Mirroring, waiting: Sequence[TableRow], exported: Exported) -> Co
             m.state.record(m.group, row.oid, CopyBegun(min([exported.lsn, *(each.lsn for each in done)])))
             m.state.record_progress(m.group, row.oid, before, before + sum(known) if known else None)
     return CopyPlan(tables, moved)
+
+
+def _is_read(row: TableRow) -> bool:
+    """Whether a copy has the table's rows. If the config does not want them, only one that was asked for since has."""
+    return row.options.copied or row.resync is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,16 @@ class Fences(Database):
             (group,),
         )
 
+    def awaited(self, group: str) -> Lsn:
+        """The furthest position that is waited for, by a fence or by `headwater.wait_for`; 0/0 if none is."""
+        ((lsn,),) = self.query(
+            "SELECT greatest('0/0'::pg_lsn + (SELECT last_value FROM headwater.awaited), max(lsn))"
+            " FROM headwater.fences WHERE group_name = %s AND reached_snapshot IS NULL AND expires_at > now()",
+            (group,),
+        )
+        assert isinstance(lsn, Lsn)
+        return lsn
+
     def reach_fences(self, group: str, upto: Lsn, snapshot_id: int, foremost: Lsn) -> None:
         """Note that fences at or below `upto` are reached; no table of the snapshot is beyond `foremost`."""
         self._write(

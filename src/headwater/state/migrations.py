@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import Connection
+from headwater.state import interface
 from headwater.state.lock import CLASS
 
 __all__ = ["MIGRATIONS", "check_version", "migrate"]
@@ -274,7 +275,7 @@ MIGRATIONS = (
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the schema to the newest version; refuse one that is newer than this program knows."""
+    """Bring the schema, and what people see of it in SQL, to this version; refuse one newer than this program knows."""
     with connection.transaction():
         # Without the lock another process might create the schema after we have seen that there is none.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (CLASS,))
@@ -283,6 +284,7 @@ def migrate(connection: Connection) -> None:
         for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
             connection.execute(script)
             connection.execute("INSERT INTO headwater.migrations (version) VALUES (%s)", (number,))
+        interface.apply(connection)
 
 
 def check_version(have: int) -> None:

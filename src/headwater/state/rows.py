@@ -93,6 +93,7 @@ class TableOptions:
     append_only: bool = False
     replaced: Literal["copy", "stop"] = "copy"  # what to do when another table has its name
     partition_by: tuple[str, ...] = ()  # as `PartitionBy` spells it
+    copied: bool = True  # else its mirror begins empty, with what changes from then on
     pattern: str | None = None  # that has brought the table; None: it is listed itself
 
 

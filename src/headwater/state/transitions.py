@@ -187,16 +187,10 @@ def _but(others: Mapping[TableState, TableState], without: Collection[TableState
 # What each event makes of each state; in a state that is missing the event is illegal. A table that waits for a copy,
 # its first or another one, becomes PENDING instead of CATCHUP.
 TRANSITIONS: Mapping[type[Event], Mapping[TableState, TableState]] = {
-    CopyBegun: {"PENDING": "SNAPSHOT", "SNAPSHOT": "SNAPSHOT", "ERRORED": "SNAPSHOT", "PAUSED": "PAUSED"},
-    Copied: {
-        "PENDING": "CATCHUP",
-        "SNAPSHOT": "CATCHUP",
-        "CATCHUP": "CATCHUP",
-        "ERRORED": "CATCHUP",
-        "PAUSED": "PAUSED",
-    },
-    CaughtUp: _but({"CATCHUP": "STREAMING"}, without=("SNAPSHOT", "REMOVED")),
-    Repositioned: _but({}, without=("SNAPSHOT", "REMOVED")),
+    CopyBegun: _but({"PENDING": "SNAPSHOT", "ERRORED": "SNAPSHOT"}, without=("CATCHUP", "STREAMING")),
+    Copied: _but({"PENDING": "CATCHUP", "SNAPSHOT": "CATCHUP", "ERRORED": "CATCHUP"}, without=("STREAMING",)),
+    CaughtUp: _but({"CATCHUP": "STREAMING"}, without=("SNAPSHOT",)),
+    Repositioned: _but({}, without=("SNAPSHOT",)),
     Failed: _always("ERRORED") | {"PAUSED": "PAUSED", "REMOVED": "REMOVED"},
     Stopped: _always("ERRORED"),
     Retried: _KEPT | {"ERRORED": "CATCHUP"},
@@ -228,9 +222,9 @@ def _changed(row: TableRow, event: Event) -> TableRow:
     match event:
         case CopyBegun(position):
             begun = replace(well, failures=row.failures)  # until the copy is there
-            return replace(row if row.state == "PAUSED" else begun, copy_lsn=position)
+            return replace(row if row.state in _LEFT_ALONE else begun, copy_lsn=position)
         case Copied(position, newest):
-            return _copied(row if row.state == "PAUSED" else well, position, newest or position)
+            return _copied(row if row.state in _LEFT_ALONE else well, position, newest or position)
         case CaughtUp():
             return well if row.state in _MIRRORED else row
         case Repositioned(position):

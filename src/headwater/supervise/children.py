@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headwater.supervise.crash import BUG
@@ -78,6 +79,13 @@ class Child:
             self.process.stdin.close()
         self.process = None
 
+    def tell(self) -> None:
+        """Tell the child that waits for it to go on; see `parent_gone`."""
+        if self.process is not None and self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(b"\n")
+                self.process.stdin.flush()
+
     def ask_to_stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -121,14 +129,15 @@ def stop_all(stages: Sequence[Sequence[Child]]) -> None:
             child.wait(time.monotonic() + child.grace)
 
 
-def parent_gone(stop: threading.Event, grace: float) -> None:
+def parent_gone(stop: threading.Event, grace: float, told: threading.Event | None = None) -> None:
     """In a child: set `stop` when the supervisor is gone, however it went; after `grace` this process is killed,
-    as the supervisor would have done: the next one waits for it.
+    as the supervisor would have done: the next one waits for it. When the supervisor says so, `told` is set.
     """
 
     def wait() -> None:
         while os.read(0, 1):
-            pass
+            if told is not None:
+                told.set()
         stop.set()
         time.sleep(grace)
         logger.error("the supervisor is gone, and this process did not stop in time: it ends now")

@@ -5,23 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headwater import flow
-from headwater.config import Config
-from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown
+from headwater.config import Config, Group
+from headwater.errors import HeadwaterError
 from headwater.spark import session, warm_up
-from headwater.state import Lock
-from headwater.state.processes import announced
+from headwater.state import State
+from headwater.state.sharing import Share
 from headwater.supervise.beside import Beside
-from headwater.supervise.copying import Copying
-from headwater.supervise.grouproutes import GroupRoutes
-from headwater.supervise.opening import mirroring, open_state, when_free
+from headwater.supervise.effective import served
+from headwater.supervise.groupdelivery import DRAIN_SECONDS, GroupDelivery
+from headwater.supervise.opening import open_state
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routing import RouteDelivery
 from headwater.supervise.tending import RouteMaintenance
@@ -32,195 +30,158 @@ __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.1
-DRAIN_SECONDS = 30.0
+LOOK_EVERY = 0.5  # seconds: which groups there are, and how many of them are ours
 MAINTENANCE_GRACE = 5.0  # for all of it together
-RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
-
-_STAGED = """
-    SELECT coalesce(sum(segment.rows), 0)::bigint,
-           coalesce(extract(epoch FROM clock_timestamp() - min(segment.created_at)), 0)::float,
-           EXISTS (SELECT FROM headwater.tables WHERE group_name = %(group)s AND state = 'CATCHUP')
-           OR EXISTS (SELECT FROM headwater.fences
-                      WHERE group_name = %(group)s AND reached_snapshot IS NULL AND expires_at > now())
-           OR EXISTS (SELECT FROM headwater.relations r JOIN headwater.groups g ON g.name = r.group_name
-                      JOIN headwater.tables t ON t.group_name = r.group_name AND t.source_oid = r.oid
-                      WHERE r.group_name = %(group)s AND r.seen <> 'rows' AND t.state = 'STREAMING'
-                      AND r.lsn >= t.position AND r.lsn < g.captured_lsn)
-    FROM headwater.segments AS segment
-    WHERE segment.group_name = %(group)s AND segment.last_lsn >= (
-        SELECT min(position) FROM headwater.tables
-        WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING'))
-"""
 
 
 def deliver_forever(
-    config: Config, env: Mapping[str, str], stop: threading.Event, file: Path, *, all_needed: bool
+    config: Config,
+    env: Mapping[str, str],
+    stop: threading.Event,
+    file: Path,
+    told: threading.Event,
+    *,
+    all_needed: bool,
 ) -> int:
-    """Deliver every group and route until `stop`; an exit code.
+    """Deliver every group and route until `stop`, once `told` is set; an exit code.
 
     A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
-    alone, unless `all_needed`. What the `file` says about routes is taken up when it changes.
+    alone, unless `all_needed`. Groups come and go with the config in force; what the `file` says about routes is taken
+    up when it changes.
     """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
-    beside = Beside()
-    threads = [
-        *(_GroupDelivery(config, env, name, spark, stop, Reloading(file, env), beside) for name in config.groups),
-        *(
-            RouteDelivery(config, env, name, spark, stop, Reloading(file, env), beside)
-            for name, route in config.routes.items()
-            if route.source.group is None
-        ),
-    ]
-    for thread in threads:
-        thread.all_needed = all_needed
-        thread.start()
-    maintaining = _maintenance(config, env, spark, stop, beside)
-    for thread in threads:
-        thread.join()
-    deadline = time.monotonic() + MAINTENANCE_GRACE
-    for each in maintaining:  # what it is at can be given up at any moment
-        each.join(max(0.0, deadline - time.monotonic()))
+    while not told.wait(LOOK_EVERY) and not stop.is_set():
+        pass
+    with closing(open_state(config)) as state, closing(Share(config.state_url, config.log)) as share:
+        deliveries = _Deliveries(config, env, spark, stop, file, share, all_needed=all_needed)
+        while not stop.is_set() and not deliveries.over():
+            deliveries.look(state)
+            stop.wait(LOOK_EVERY)
+        deliveries.end()
     with suppress(Exception):  # it may be gone already
         spark.stop()
-    return max((thread.exit_code for thread in threads), default=0)
+    return deliveries.exit_code()
 
 
-def _maintenance(
-    config: Config, env: Mapping[str, str], spark: SparkSession, stop: threading.Event, beside: Beside
-) -> list[MaintenanceThread]:
-    if config.maintenance is None:
-        return []
-    threads: list[MaintenanceThread] = [
-        GroupMaintenance(config, config.maintenance, env, group, spark, stop, beside.precedence)
-        for group in config.groups
-    ]
-    if config.routes:
-        threads.append(RouteMaintenance(config, config.maintenance, spark, stop, beside))
-    for thread in threads:
-        thread.start()
-    return threads
+class _Deliveries:
+    """The threads of the process. Those of groups come and go."""
 
-
-class _GroupDelivery(DeliveryThread):
     def __init__(
         self,
         config: Config,
         env: Mapping[str, str],
-        name: str,
         spark: SparkSession,
         stop: threading.Event,
-        reload: Callable[[], Config | None],
-        beside: Beside,
+        file: Path,
+        share: Share,
+        *,
+        all_needed: bool,
     ) -> None:
-        super().__init__(f"group {name}", config, env, spark, stop)
-        self._group = name
-        self._reload = reload
-        self._flush = config.groups[name].flush
-        self._beside = beside
-        self._others_at = 0.0  # when tables that need not catch up were last served
+        self._config, self._env, self._spark, self._stop, self._file = config, env, spark, stop, file
+        self._share, self._all_needed = share, all_needed
+        self._reload = Reloading(file, env)
+        self._beside = Beside()
+        self._groups: dict[str, _Running] = {}
+        self._ended: list[DeliveryThread] = []
+        self._routes = [self._started(each) for each in self._lake_routes()]
+        self._maintenance = self._route_maintenance()
 
-    def work(self) -> None:
-        """Hold the group's lock and deliver; returns after `stop`, drained."""
-        with (
-            closing(open_state(self._config)) as state,
-            when_free(state, f"deliver:{self._group}", self._ending) as lock,
-        ):
-            if lock is None:
-                return
-            with (
-                announced(state, self._group, "delivery", lock),
-                closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
-                GroupRoutes(self._config, self._env, m, self._reload, self._beside) as routes,
-            ):
-                state.record_error(self._group, "delivery", None)
-                with self._copying() as copying:
-                    self._deliver_until_stopped(m, routes, lock, copying)
-                self._drain(m)
-                routes.take_turns(landed=True)
-
-    def _copying(self) -> Copying:
-        return Copying(self._config, self._env, self._group, self._spark, self._ending, self._beside.precedence)
-
-    def record(self, error: str) -> None:
-        with closing(open_state(self._config)) as state:
-            state.record_error(self._group, "delivery", error)
-
-    def _deliver_until_stopped(self, m: flow.Mirroring, routes: GroupRoutes, lock: Lock, copying: Copying) -> None:
-        tidied = -TIDY_EVERY
-        while not self._ending.is_set():
-            copying.check()
-            with self._delivering(m):
-                if time.monotonic() - tidied > TIDY_EVERY:
-                    self._tidy(m, routes)
-                    tidied = time.monotonic()
-                flow.retry(m)
-                flow.settle_names(m)
-            self._deliver_until_retry(m, routes)
-            lock.keep()
-
-    @contextmanager
-    def _delivering(self, m: flow.Mirroring) -> Iterator[None]:
-        """Inside, neither maintenance nor a copy commits to the lake."""
-        with self._beside.precedence.delivery(self._config.groups[self._group].lake) as rewritten:
-            if rewritten:
-                m.sink.look_again()
-            yield
-
-    def _deliver_until_retry(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
-        until = time.monotonic() + RETRY_EVERY
-        while time.monotonic() < until and not self._ending.is_set():
-            done = self._deliver(m) if self._due(m) else None
-            routes.take_turns(landed=done is not None and bool(done.upto))
-            if done is None or not done.upto:
-                self._ending.wait(TICK)
-
-    def _due(self, m: flow.Mirroring) -> bool:
-        """Deliver when enough is staged, when it has waited long enough, or when another process waits for it."""
-        ((rows, age, awaited),) = m.state.query(_STAGED, {"group": self._group})
-        waited = timedelta(seconds=age) >= self._flush.interval
-        return bool(awaited or rows >= self._flush.rows or (rows and waited))
-
-    def _deliver(self, m: flow.Mirroring) -> flow.Delivered | None:
-        begun = time.monotonic()
+    def look(self, state: State) -> None:
+        """Deliver the groups of the config in force that have been made ready; give up those that are gone."""
         try:
-            with self._delivering(m):
-                others_wait = begun - self._others_at >= self._flush.interval.total_seconds()
-                done = flow.deliver(m, leave_behind=others_wait)
-            self._others_at = begun if others_wait else self._others_at
-        except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
-            logger.warning("planning again: %s", error)  # the lake's position says what landed
-            return None
-        if done.landed:
-            landed = done.landed.values()
-            logger.info(
-                "group %s: %s is the source at %s (+%d ~%d -%d in %d table%s, %.2f s)",
-                self._group,
-                f"snapshot {done.snapshot_id}" if m.sink.lake_snapshots else "the lake",
-                done.position,
-                sum(each.inserted for each in landed),
-                sum(each.updated for each in landed),
-                sum(each.deleted for each in landed),
-                len(landed),
-                "" if len(landed) == 1 else "s",
-                time.monotonic() - begun,
+            self._config = self._reload() or self._config
+            config = served(self._config, state)
+            ready = {row.name for row in state.groups() if row.captured_lsn is not None}
+        except HeadwaterError as error:
+            logger.warning("which groups there are is looked at later: %s", error)
+            return
+        wanted = {name: _settings(group) for name, group in config.groups.items() if name in ready}
+        self._share.look(len(wanted))
+        for name in [*self._groups]:
+            if self._groups[name].settings != wanted.get(name):
+                self._give_up(name)
+        for name, settings in wanted.items():
+            if name not in self._groups:
+                self._groups[name] = self._take(config, name, settings)
+
+    def over(self) -> bool:
+        """Whether none can go on: an operator must act, for each of them."""
+        threads = [*(each.delivery for each in self._groups.values()), *self._routes]
+        return bool(threads) and not any(each.is_alive() for each in threads)
+
+    def end(self) -> None:
+        """End all threads; what maintenance is at can be given up at any moment."""
+        running = [*self._groups.values()]
+        threads = [*(each.delivery for each in running), *self._routes]
+        for thread in [*threads, *self._ended]:
+            thread.end()
+        for each in running:
+            each.ending.set()
+        for thread in [*threads, *self._ended]:
+            thread.join()
+        deadline = time.monotonic() + MAINTENANCE_GRACE
+        for beside in [*(each.maintenance for each in running), self._maintenance]:
+            if beside is not None:
+                beside.join(max(0.0, deadline - time.monotonic()))
+
+    def exit_code(self) -> int:
+        threads = [*(each.delivery for each in self._groups.values()), *self._routes]
+        return max((each.exit_code for each in threads), default=0)
+
+    def _take(self, config: Config, name: str, settings: Group) -> _Running:
+        reload = Reloading(self._file, self._env)
+        delivery = GroupDelivery(config, self._env, name, self._spark, self._stop, reload, self._beside, self._share)
+        ending, maintenance = threading.Event(), None
+        if config.maintenance is not None:
+            maintenance = GroupMaintenance(
+                config, config.maintenance, self._env, name, self._spark, ending, self._beside.precedence
             )
-        return done
+            maintenance.start()
+        return _Running(settings, self._started(delivery), ending, maintenance)
 
-    def _tidy(self, m: flow.Mirroring, routes: GroupRoutes) -> None:
-        flow.mend(m)
-        try:
-            flow.tidy(m, routes.positions())
-        except OSError as error:
-            logger.warning("old segments of group %s could not be deleted: %s", self._group, error)
+    def _give_up(self, name: str) -> None:
+        """Let a group's threads end. Another one for it waits for the lock that this one holds until then."""
+        running = self._groups.pop(name)
+        running.delivery.end()
+        running.ending.set()
+        self._ended = [each for each in (*self._ended, running.delivery) if each.is_alive()]
 
-    def _drain(self, m: flow.Mirroring) -> None:
-        """Deliver what is staged already, as long as there is time; the rest stays in the log."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < deadline:
-            done = self._deliver(m)
-            if done is None:
-                time.sleep(TICK)
-            elif not done.upto:
-                return
+    def _started(self, thread: DeliveryThread) -> DeliveryThread:
+        thread.all_needed = self._all_needed
+        thread.start()
+        return thread
+
+    def _lake_routes(self) -> list[RouteDelivery]:
+        return [
+            RouteDelivery(
+                self._config, self._env, name, self._spark, self._stop, Reloading(self._file, self._env), self._beside
+            )
+            for name, route in self._config.routes.items()
+            if route.source.group is None
+        ]
+
+    def _route_maintenance(self) -> MaintenanceThread | None:
+        if self._config.maintenance is None or not self._config.routes:
+            return None
+        thread = RouteMaintenance(self._config, self._config.maintenance, self._spark, self._stop, self._beside)
+        thread.start()
+        return thread
+
+
+class _Running:
+    """A group's threads."""
+
+    def __init__(
+        self,
+        settings: Group,
+        delivery: DeliveryThread,
+        ending: threading.Event,
+        maintenance: MaintenanceThread | None,
+    ) -> None:
+        self.settings, self.delivery, self.ending, self.maintenance = settings, delivery, ending, maintenance
+
+
+def _settings(group: Group) -> Group:
+    """What a delivery goes by: its tables it takes from the state."""
+    return group.model_copy(update={"entries": ()})

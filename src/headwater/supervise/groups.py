@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Literal
 
 from headwater.config import Config
 from headwater.errors import ConfigError
@@ -14,6 +15,8 @@ from headwater.log import Log, place
 from headwater.merge import Scratch
 from headwater.source.dropping import drop_from_source
 from headwater.state import GroupRow, State
+from headwater.state.processes import held
+from headwater.supervise.effective import in_force
 
 __all__ = ["ListedGroup", "drop_group", "list_groups"]
 
@@ -29,29 +32,40 @@ class ListedGroup:
     tables: int
     slot: str | None  # None: it has not run yet
     log: str | None
-    configured: bool
+    origin: Literal["config", "added", "state"]  # state: it has run, and nothing has it any more
+    disabled: bool
 
 
 def list_groups(config: Config) -> list[ListedGroup]:
-    """The groups of the config, and those that only the state has."""
+    """The groups of the config, those that were added to it, and those that only the state has."""
     with closing(State.connect(config.state_url)) as state:
         known = _known(state)
-        found = [_listed(config, state, name, known.get(name)) for name in config.groups]
-        return found + [_listed(config, state, name, row) for name, row in known.items() if name not in config.groups]
+        here = in_force(config, state) if _is_migrated(state) else config
+        disabled = state.disabled_groups() if _is_migrated(state) else set()
+        names = [*here.groups, *(name for name in known if name not in here.groups)]
+        return [_listed(config, here, known.get(name), name, name in disabled, state) for name in names]
 
 
-def drop_group(config: Config, name: str) -> list[str]:
+def is_served(config: Config, name: str) -> bool:
+    """Whether a `headwater run` has the group now."""
+    with closing(State.connect(config.state_url)) as state:
+        return bool(held(state, [f"run:{name}"]))
+
+
+def drop_group(config: Config, name: str, patience: float = 0) -> list[str]:
     """Drop a group's slot, publication, log and state; what was dropped. Its tables in the lake stay as they are.
+
+    Processes that work on it have `patience` seconds to end.
 
     A drop that failed halfway can be repeated: the state goes last.
     """
-    with closing(State.connect(config.state_url)) as state, ExitStack() as held:
+    with closing(State.connect(config.state_url)) as state, ExitStack() as locks:
         known = _known(state)
         if name not in known:
             hint = f"there are: {', '.join(known)}" if known else "nothing has run with this config yet"
             raise ConfigError(f"there is no group {name!r} to drop", hint=hint)
         for who in ("run", "capture", "deliver"):
-            held.enter_context(state.lock(f"{who}:{name}", patience=0))
+            locks.enter_context(state.lock(f"{who}:{name}", patience))
         row = known[name]
         last = not any(other.source_id == row.source_id for other in known.values() if other.name != name)
         dropped = [*drop_from_source(config.source, row, last=last), *_drop_log(config, state, row)]
@@ -65,13 +79,18 @@ def _known(state: State) -> dict[str, GroupRow]:
     return {row.name: row for row in state.groups()}
 
 
-def _listed(config: Config, state: State, name: str, row: GroupRow | None) -> ListedGroup:
+def _is_migrated(state: State) -> bool:
+    return state.query("SELECT to_regclass('headwater.added_tables')") != [(None,)]
+
+
+def _listed(file: Config, config: Config, row: GroupRow | None, name: str, disabled: bool, state: State) -> ListedGroup:
     group = config.groups.get(name)
     lake = group.lake if group else row.lake_url if row else None
     mirrored = [each for each in state.tables(name) if each.state != "REMOVED"] if row else []
     tables = len(group.tables) if group and not group.patterns else len(mirrored)
     slot, log = (row.slot, row.log_path) if row else (None, None)
-    return ListedGroup(name, lake, tables, slot, log, group is not None)
+    origin: Literal["config", "added", "state"] = "config" if name in file.groups else "added" if group else "state"
+    return ListedGroup(name, lake, tables, slot, log, origin, disabled)
 
 
 def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:

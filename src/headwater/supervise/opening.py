@@ -15,6 +15,7 @@ from headwater.errors import OperatorMustAct
 from headwater.lake.indexes import KeyIndexes
 from headwater.log import Log, place
 from headwater.state import Lock, State
+from headwater.state.sharing import Share
 from headwater.supervise.lakes import own_lake
 
 __all__ = ["mirroring", "open_log", "open_state", "when_free"]
@@ -63,18 +64,22 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
 
 
 @contextmanager
-def when_free(state: State, name: str, stop: threading.Event) -> Iterator[Lock | None]:
-    """Hold a lock as soon as it is free; None if `stop` was set before that.
+def when_free(state: State, name: str, stop: threading.Event, share: Share | None = None) -> Iterator[Lock | None]:
+    """Hold a lock as soon as it is free, and `share` allows one more; None if `stop` was set before that.
 
-    No other `run` has these groups, so what holds the lock will end: a process of a killed `run`, which drains, or
-    `verify`.
+    What holds it is a process of a killed `run`, which drains, a `verify`, or another process that delivers.
     """
     reported = False
     with ExitStack() as held:
         while not stop.is_set():
+            if share is not None and not share.take(name):
+                stop.wait(1.0)
+                continue
             try:
                 lock = held.enter_context(state.lock(name, patience=1.0))
             except OperatorMustAct as error:
+                if share is not None:
+                    share.give_up(name)
                 if not reported:
                     logger.warning("waiting: %s", error.message)
                 reported = True

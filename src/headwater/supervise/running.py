@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from headwater import flow
 from headwater.change import Lsn
@@ -21,10 +22,13 @@ from headwater.state import State, TableRow
 from headwater.state.processes import announced
 from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
+from headwater.supervise.effective import served
 from headwater.supervise.lakes import copy_what_is_gone
 from headwater.supervise.opening import open_log, open_state, when_free
 from headwater.supervise.readying import make_ready
+from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
+from headwater.supervise.serving import Serving
 
 __all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
@@ -34,14 +38,25 @@ CAPTURE_GRACE, DELIVERY_GRACE = 15.0, DRAIN_SECONDS + 15
 FENCE_TTL = 7 * 24 * 3600.0
 
 
+Role = Literal["capture", "deliver"]
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the options of `run` say. The children are started with the same config file and log format."""
+    """What the options of `run` say. The children are started with the same config file and log format.
+
+    `role`: only that part; None: both. A `standby` waits until no other run has the groups.
+    """
 
     file: Path
     log_format: str
     until_caught_up: bool = False
     recopy: bool = False
+    role: Role | None = None
+    standby: bool = False
+
+    def child(self, name: str, *arguments: str, grace: float) -> Child:
+        return Child(name, ["-c", str(self.file), "--log-format", self.log_format, *arguments], grace)
 
 
 def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
@@ -49,39 +64,107 @@ def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
 
     Raises an ExceptionGroup with the tables that are ERRORED at the end of a run until all is caught up.
     """
-    until_caught_up = options.until_caught_up
-    with closing(open_state(config)) as state, stopped_by_signals() as stop, ExitStack() as held:
-        alone = [held.enter_context(state.lock(f"run:{name}")) for name in config.groups]
-        gone = partial(copy_what_is_gone, config, env, state) if options.recopy else lambda: None
-        if not ready(config, state, stop, gone):
-            return 0
-        for name in config.groups if until_caught_up else ():
-            flow.try_again(state, name)
-        if until_caught_up:
-            try_destinations_again(config, state)
-        arrived = _caught_up(config, env, state) if until_caught_up else lambda: False
-
-        def done() -> bool:
+    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+        delivery = _delivery(options)
+        if options.role == "deliver":
+            return _run_delivery(config, env, state, options, delivery, stop)
+        capture = partial(_capture, options)
+        with Serving(config, state, Reloading(options.file, env), capture, stop) as serving:
             try:
-                for lock in alone:
-                    lock.keep()
-                return arrived()
-            except Unreachable:
-                return False  # the children wait for it, too
+                return _lead(env, state, options, serving, delivery, stop)
+            finally:
+                stop_all([serving.captures, delivery])
 
-        common = ["-c", str(options.file), "--log-format", options.log_format]
-        captures = [Child(f"capture {name}", [*common, "_capture", name], CAPTURE_GRACE) for name in config.groups]
-        logger.info("starting capture, and Spark for delivery")
-        needed = ["--all-needed"] if until_caught_up else []
-        delivery = Child("delivery", [*common, "_deliver", *needed], DELIVERY_GRACE)
+
+def _capture(options: RunOptions, group: str) -> Child:
+    return options.child(f"capture {group}", "_capture", group, grace=CAPTURE_GRACE)
+
+
+def _delivery(options: RunOptions) -> list[Child]:
+    """The process that delivers, if it is part of the role; that of a standby waits to be told."""
+    if options.role == "capture":
+        return []
+    wanted = {"--all-needed": options.until_caught_up, "--wait": options.standby}
+    flags = [flag for flag, given in wanted.items() if given]
+    return [options.child("delivery", "_deliver", *flags, grace=DELIVERY_GRACE)]
+
+
+def _lead(
+    env: Mapping[str, str],
+    state: State,
+    options: RunOptions,
+    serving: Serving,
+    delivery: list[Child],
+    stop: threading.Event,
+) -> int:
+    """Take the groups over, make them ready, and look after their processes."""
+    if options.standby:
+        for each in delivery:
+            each.look()  # Spark is warm by the time that it is needed
+        logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
+    if not serving.lead(wait=options.standby):
+        return 0
+    gone = partial(copy_what_is_gone, serving.config, env, state) if options.recopy else lambda: None
+    if not ready(serving.config, state, stop, gone):
+        return 0
+    until_caught_up = options.until_caught_up
+    if until_caught_up:
+        _try_again(serving.config, state)
+    logger.info("starting capture" + (", and Spark for delivery" if delivery else ""))
+    serving.begin()
+    for each in delivery:
+        each.tell()
+    arrived = _caught_up(serving.config, env, state) if until_caught_up else lambda: False
+
+    def done() -> bool:
         try:
-            code = watch([captures, [delivery]], stop, done, all_needed=until_caught_up)
-        finally:
-            logger.info("stopping: capture first, then delivery drains what is staged")
-            stop_all([captures, [delivery]])
-        if until_caught_up and not code and (failed := [*_errored(config, state), *failed_routes(config, state)]):
-            raise ExceptionGroup("not everything is caught up", failed)
-        return code
+            serving.step()
+            return arrived()
+        except Unreachable:
+            return False  # the children wait for it, too
+
+    code = watch([serving.captures, delivery], stop, done, all_needed=until_caught_up)
+    logger.info("stopping: capture first, then delivery drains what is staged")
+    stop_all([serving.captures, delivery])
+    return _ended(serving.config, state, code, options)
+
+
+def _run_delivery(
+    config: Config,
+    env: Mapping[str, str],
+    state: State,
+    options: RunOptions,
+    delivery: list[Child],
+    stop: threading.Event,
+) -> int:
+    """Deliver what other processes capture; several that do so share the groups."""
+    until_caught_up = options.until_caught_up
+    arrived = _caught_up(served(config, state), env, state) if until_caught_up else lambda: False
+
+    def done() -> bool:
+        try:
+            return arrived()
+        except Unreachable:
+            return False
+
+    try:
+        code = watch([delivery], stop, done, all_needed=until_caught_up)
+    finally:
+        stop_all([delivery])
+    return _ended(served(config, state), state, code, options)
+
+
+def _try_again(config: Config, state: State) -> None:
+    for name in config.groups:
+        flow.try_again(state, name)
+    try_destinations_again(config, state)
+
+
+def _ended(config: Config, state: State, code: int, options: RunOptions) -> int:
+    failed = [*_errored(config, state), *failed_routes(config, state)] if options.until_caught_up and not code else []
+    if failed:
+        raise ExceptionGroup("not everything is caught up", failed)
+    return code
 
 
 def ready(config: Config, state: State, stop: threading.Event, also: Callable[[], None] = lambda: None) -> bool:
@@ -159,11 +242,14 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool) -> int:
-    """The body of the delivery process."""
+def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool) -> int:
+    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin."""
+    told = threading.Event()
+    if not wait:
+        told.set()
     with stopped_by_signals() as stop:
-        parent_gone(stop, DELIVERY_GRACE)
-        return deliver_forever(config, env, stop, file, all_needed=all_needed)
+        parent_gone(stop, DELIVERY_GRACE, told)
+        return deliver_forever(config, env, stop, file, told, all_needed=all_needed)
 
 
 @contextmanager

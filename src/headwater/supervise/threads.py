@@ -23,7 +23,7 @@ BACKOFF_FIRST, BACKOFF_LONGEST = 0.5, 30.0
 
 
 class DeliveryThread(threading.Thread, ABC):
-    """Work on one `subject`, in the one Spark session. It sets `stop` when the whole process has to end.
+    """Work on one `subject`, in the one Spark session, until `end`. It sets `stop` when the whole process has to end.
 
     With `all_needed`, that is so when an operator must act; else the others go on.
     """
@@ -34,11 +34,16 @@ class DeliveryThread(threading.Thread, ABC):
         super().__init__(name=subject)
         self.exit_code = 0
         self.all_needed = False
-        self._config, self._env, self._spark, self._ending = config, env, spark, stop
+        self._config, self._env, self._spark, self._stop = config, env, spark, stop
+        self._ending = threading.Event()
+
+    def end(self) -> None:
+        """Finish what is under way, and end; the others go on."""
+        self._ending.set()
 
     @abstractmethod
     def work(self) -> None:
-        """Hold the lock of the subject and deliver; returns after `stop`."""
+        """Hold the lock of the subject and deliver; returns after `end`."""
 
     @abstractmethod
     def record(self, error: str) -> None:
@@ -54,7 +59,7 @@ class DeliveryThread(threading.Thread, ABC):
                 self._tell(error)
                 self.exit_code = error.exit_code
                 if self.all_needed:
-                    self._ending.set()
+                    self._stop.set()
                 return
             except HeadwaterError as error:
                 self._tell(error)
@@ -64,7 +69,7 @@ class DeliveryThread(threading.Thread, ABC):
                 if not self._spark_answers():
                     logger.error("spark is gone: this process ends, to be started again")
                     self.exit_code = 3
-                    self._ending.set()
+                    self._stop.set()
                     return
             wait = BACKOFF_FIRST if time.monotonic() - begun > BACKOFF_LONGEST else min(wait * 2, BACKOFF_LONGEST)
             self._ending.wait(wait)

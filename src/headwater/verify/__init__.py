@@ -60,6 +60,8 @@ class _Choice:
         """Why a table need not be compared; empty: it must be."""
         if row.state in ("PAUSED", "REMOVED"):
             return _state(row)
+        if not row.options.copied and not row.copied_rows:
+            return "it was added without a copy, so its mirror lacks the rows of before"
         return "it is no longer in the config" if row.source in self.left else ""
 
 
