@@ -81,7 +81,7 @@ def test_a_listed_table_wins_over_patterns_and_of_two_patterns_the_first(tmp_pat
         tmp_path,
         "{table: public.*, exclude: [public.tmp_*, public.old], mode: history}",
         "{table: public.orders, types: {amount: double}}",
-        "{table: '*.t*', schema_changes: stop, append_only: true, replaced: stop}",
+        "{table: '*.t*', schema_changes: stop, append_only: true, replaced: stop, copy: false}",
     )
     there = names("public.orders", "public.t1", "public.tmp_1", "app.t2", "app.x", "public.old", "public.t1")
     found = {str(each.table): each for each in expanded(shop, there).tables}
@@ -94,6 +94,7 @@ def test_a_listed_table_wins_over_patterns_and_of_two_patterns_the_first(tmp_pat
     second = found["public.tmp_1"]  # an `exclude` counts for its own pattern
     assert (second.mode, second.schema_changes, second.append_only, second.replaced) == ("mirror", "stop", True, "stop")
     assert isinstance(second, MatchedTable)
+    assert not second.copied
     assert second.pattern == "*.t*"
 
 

@@ -117,7 +117,7 @@ def test_a_pattern_without_tables_is_fine_and_one_needs_no_source_without_patter
     assert expanded("postgresql://127.0.0.1:1/none", tmp_path, "public.a") == (["public.a"], [])
 
 
-def test_what_a_role_may_not_read_or_publish_is_left_out_with_the_statement_that_helps(database: str, tmp_path: Path) -> None:
+def test_what_a_role_may_not_read_or_publish_is_left_out(database: str, tmp_path: Path) -> None:
     role = f"r_{database.split('/')[3].split('?')[0]}"
     url = database.replace("postgres@", f"{role}@")
     execute(
