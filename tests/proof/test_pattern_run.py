@@ -73,7 +73,8 @@ def test_tables_come_and_go_with_the_pattern_while_the_service_runs(file: Path, 
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(120) == 0, run.said()
     finally:
-        run.kill()
+        if run.alive:
+            run.kill()
     said = run.said()
     assert said.count("matches a pattern of group") == 2, said  # by the check at its start, and once by the service
     assert "copy public.items to public.items: it matches public.*" in said
