@@ -55,14 +55,16 @@ class Pair:
     def kept(self, slot: str) -> None:
         """Wait until the standby has the slot, for good."""
         found = "SELECT FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary"
-        with psycopg.connect(self.standby.url(), autocommit=True) as standby:
-            with psycopg.connect(self.primary.url(), autocommit=True) as primary:
+        with (
+            psycopg.connect(self.standby.url(), autocommit=True) as standby,
+            psycopg.connect(self.primary.url(), autocommit=True) as primary,
+        ):
 
-                def there() -> bool:
-                    primary.execute("SELECT pg_log_standby_snapshot()")
-                    return standby.execute(found, (slot,)).fetchone() is not None
+            def there() -> bool:
+                primary.execute("SELECT pg_log_standby_snapshot()")
+                return standby.execute(found, (slot,)).fetchone() is not None
 
-                until(there, every=0.2)
+            until(there, every=0.2)
 
     def promote(self) -> None:
         """The primary is lost, the standby takes over."""

@@ -1,8 +1,9 @@
-"""A whole mirror whose source fails over: to a standby that has everything, and to one that lacks the newest changes."""
+"""A whole mirror whose source fails over: to a standby that has everything, or lacks the newest changes."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,13 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from tests.captured_group import until
-from tests.mirror import Mirror
-from tests.standby import Pair, pair_of_servers
 
 from headwater import flow
 from headwater.capture.promotion import BEYOND
 from headwater.errors import Unreachable
+from tests.captured_group import until
+from tests.mirror import Mirror
+from tests.standby import Pair, pair_of_servers
 
 
 class Failing(Mirror):
@@ -104,7 +105,8 @@ def test_a_failover_in_the_middle_of_a_copy_costs_no_more_than_another_one(
     failing.pair.level()
     failing.pair.standby.stop()
     failing.execute("INSERT INTO orders VALUES (5000, 'lost')")
-    written = flow.copy.__globals__["_written"]
+    module = sys.modules["headwater.flow.copy"]
+    written = module._written
 
     def then_fails_over(*given: object) -> object:
         done = written(*given)
@@ -113,9 +115,8 @@ def test_a_failover_in_the_middle_of_a_copy_costs_no_more_than_another_one(
         failing.followed()
         return done
 
-    monkeypatch.setitem(flow.copy.__globals__, "_written", then_fails_over)
-    with_it = flow.copy(failing.m)
-    assert with_it == {}
+    monkeypatch.setattr(module, "_written", then_fails_over)
+    assert flow.copy(failing.m) == {}
     failing.execute("INSERT INTO orders VALUES (5001, 'kept')")
     assert failing.settle()
     failing.assert_equal("orders", "quiet")
@@ -129,7 +130,8 @@ def test_a_failover_while_ranges_are_read_is_waited_out(failing: Failing, monkey
     failing.captured()
     failing.pair.kept("headwater_g")
     failing.pair.level()
-    planned = flow.copy.__globals__["planned"]
+    module = sys.modules["headwater.flow.copy"]
+    planned = module.planned
 
     def then_fails_over(*given: object) -> object:
         done = planned(*given)
@@ -137,7 +139,7 @@ def test_a_failover_while_ranges_are_read_is_waited_out(failing: Failing, monkey
         failing.fail_over()
         return done
 
-    monkeypatch.setitem(flow.copy.__globals__, "planned", then_fails_over)
+    monkeypatch.setattr(module, "planned", then_fails_over)
     with pytest.raises(Unreachable, match=r"the snapshot in which .* was being copied is gone|the source went away"):
         flow.copy(failing.m)
     assert failing.settle()

@@ -17,7 +17,7 @@ from headwater.capture.staging import Staging
 from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
+from headwater.errors import AccessDenied, ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.postgres.connect import connect, server_name, translated
 from headwater.postgres.replication import QueryFailed, Replication
 from headwater.source import triggers as ddl
@@ -65,7 +65,8 @@ def run_capture(
     """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
 
     Another reader of the slot has `predecessor` seconds to end before it counts as an error.
-    What is unreachable is tried again for ever; OperatorMustAct and ConfigError are noted in the state and raised.
+    What is unreachable is tried again for ever, and so is a login that is refused: it has worked when the group was
+    made ready. OperatorMustAct and ConfigError are noted in the state and raised.
     """
     wait = _BACKOFF[0]
     session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor)
@@ -74,10 +75,14 @@ def run_capture(
         try:
             before = log.end()
             session.run()
-        except Unreachable as exc:
+        except (Unreachable, AccessDenied) as exc:
             if time.monotonic() - begun > _BACKOFF[1] or _moved(log, before):
                 wait = _BACKOFF[0]
-            _logger.warning("capture of group %r waits %.1f s: %s", group, wait, exc.message)
+            denied = isinstance(exc, AccessDenied)
+            level, said = (logging.ERROR, str(exc)) if denied else (logging.WARNING, exc.message)
+            _logger.log(level, "capture of group %r waits %.1f s: %s", group, wait, said)
+            with suppress(HeadwaterError):
+                state.record_error(group, "capture", str(exc) if denied else None)
             stop.wait(wait)
             wait = min(wait * 2, _BACKOFF[1])
         except (OperatorMustAct, ConfigError) as exc:
@@ -206,6 +211,6 @@ def _checked(source_url: str, state: State, group: str) -> tuple[GroupRow, Slot]
 
 
 def _moved(log: Staging[Any], before: Lsn | None) -> bool:
-    with suppress(Unreachable):
+    with suppress(Unreachable, AccessDenied):
         return before is not None and log.end() > before
     return False
