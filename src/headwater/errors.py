@@ -4,6 +4,7 @@ Any other exception that ends a command is a bug: exit 70, see `supervise/crash.
 
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
+│   └── AccessDenied              a server refuses the login: where it has worked before, it is tried again
 ├── Unreachable          exit 3   a system does not answer: try again later
 │   └── TimedOut                  it kept us waiting for as long as it may: another try at once would wait again
 ├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
@@ -22,6 +23,7 @@ HeadwaterError
 from __future__ import annotations
 
 __all__ = [
+    "AccessDenied",
     "AlreadyDelivered",
     "CannotFollow",
     "CheckFailed",
@@ -59,6 +61,10 @@ class HeadwaterError(Exception):
 
 class ConfigError(HeadwaterError):
     exit_code = 2
+
+
+class AccessDenied(ConfigError):
+    pass
 
 
 class Unreachable(HeadwaterError):

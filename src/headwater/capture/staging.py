@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.capture.watch import Definitions
 from headwater.change import Committed, Lsn, Relation
 
 __all__ = ["Complete", "Staging"]
@@ -20,7 +21,7 @@ Staged = TypeVar("Staged")
 Complete = Callable[[Relation, Relation | None, int], Relation]
 
 
-class Staging(Protocol[Staged]):
+class Staging(Definitions, Protocol[Staged]):
     """The log, as its one writer sees it. A file is staged first and part of the log when it is registered."""
 
     def sweep(self) -> int:
@@ -60,4 +61,3 @@ class Staging(Protocol[Staged]):
         """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
 
     def forget(self) -> None: ...
-    def end(self) -> Lsn: ...

@@ -85,6 +85,10 @@ class Tables(Database):
         }
         self._note("partitions", group, kept)
 
+    def forget_partitions(self, group: str) -> None:
+        """The next look is the first one."""
+        self._write("UPDATE headwater.tables SET partitions = NULL WHERE group_name = %s", (group,))
+
     def partitions(self, group: str) -> dict[int, Partitions]:
         """What was below each partitioned table, as `note_partitions` kept it."""
         rows = self.query(
