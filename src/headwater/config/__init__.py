@@ -2,6 +2,7 @@
 
 from headwater.config.groups import Flush, Group, Inline, Table
 from headwater.config.lakes import DuckLake, Iceberg
+from headwater.config.log import StagedLog
 from headwater.config.maintenance import Expire, Maintenance, Window
 from headwater.config.model import DEFAULT_FILE, Config, Server, Spark, unsupported
 from headwater.config.routes import (
@@ -39,6 +40,7 @@ __all__ = [
     "RouteSource",
     "Server",
     "Spark",
+    "StagedLog",
     "Table",
     "Window",
     "unsupported",

@@ -226,6 +226,11 @@ MIGRATIONS = (
         FOREIGN KEY (group_name, source_oid) REFERENCES headwater.copies ON DELETE CASCADE
     );
     """,
+    """
+    ALTER TABLE headwater.segments ADD COLUMN file_bytes bigint; -- on disk; `bytes` is what a reader has in memory
+    UPDATE headwater.segments SET file_bytes = bytes;
+    ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
+    """,
 )
 
 
