@@ -8,6 +8,7 @@ HeadwaterError
 ├── Unreachable          exit 3   a system does not answer: try again later
 │   └── TimedOut                  it kept us waiting for as long as it may: another try at once would wait again
 ├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
+├── LogFull              exit 3   capture waits until tables and routes have passed some of the log
 ├── OperatorMustAct      exit 4   trying again does not help
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
 │   └── LogGap                    segments are gone: the tables that need them must be copied again
@@ -32,6 +33,7 @@ __all__ = [
     "CommitUnknown",
     "ConfigError",
     "HeadwaterError",
+    "LogFull",
     "LogGap",
     "OperatorMustAct",
     "Outdated",
@@ -76,6 +78,10 @@ class TimedOut(Unreachable):
 
 
 class Outdated(HeadwaterError):
+    exit_code = 3
+
+
+class LogFull(HeadwaterError):
     exit_code = 3
 
 

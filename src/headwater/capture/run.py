@@ -13,6 +13,7 @@ from typing import Any
 from headwater.capture.completion import CatalogReader
 from headwater.capture.conversion import converting, server_conversion
 from headwater.capture.promotion import follow
+from headwater.capture.quota import Quota, Room, Unlimited
 from headwater.capture.staging import Staging
 from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
@@ -61,15 +62,17 @@ def run_capture(
     stop: threading.Event,
     roll_bytes: int = ROLL_BYTES,
     predecessor: float = PREDECESSOR,
+    room: Room | None = None,
 ) -> None:
     """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
 
+    While the log has no `room`, nothing is read, and the connection stays open; None: it may grow as the disk allows.
     Another reader of the slot has `predecessor` seconds to end before it counts as an error.
     What is unreachable is tried again for ever, and so is a login that is refused: it has worked when the group was
     made ready. OperatorMustAct and ConfigError are noted in the state and raised.
     """
     wait = _BACKOFF[0]
-    session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor)
+    session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor, room or Unlimited())
     while not stop.is_set():
         begun, before = time.monotonic(), None
         try:
@@ -114,6 +117,7 @@ class _Session:
     stop: threading.Event
     roll_bytes: int
     predecessor: float
+    room: Room
     in_progress: bool = True  # large transactions are read before their commit
     unconverted: bool = False  # the server is not asked to convert text to UTF-8
 
@@ -131,7 +135,8 @@ class _Session:
                     "deleted %s of group %r that the log has not registered", counted(swept, "file"), self.group
                 )
             with closing(CatalogReader(self.source_url, name)) as catalog:
-                writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
+                quota = Quota(self.state, self.log, self.group, self.room, catalog.check)
+                writer = Writer(self.state, self.log, self.group, captured, catalog.complete, quota)
                 writer.start()
                 with closing(writer):
                     Stream(connection, writer, self.roll_bytes).run(self.stop)

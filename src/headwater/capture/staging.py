@@ -12,9 +12,17 @@ import pyarrow as pa
 from headwater.capture.watch import Definitions
 from headwater.change import Committed, Lsn, Relation
 
-__all__ = ["Complete", "Staging"]
+__all__ = ["Complete", "StagedFile", "Staging"]
 
-Staged = TypeVar("Staged")
+
+class StagedFile(Protocol):
+    """A file of the log, not yet part of it."""
+
+    @property
+    def file_bytes(self) -> int: ...
+
+
+Staged = TypeVar("Staged", bound=StagedFile)
 
 # A relation as a message has it, the one before it of the same oid, and the xid of the transaction, which has
 # committed: the relation with all that the source's catalog adds.

@@ -35,6 +35,7 @@ _STYLES = {
     "STOPPED": "bold red",
     "ERRORED": "bold red",
     "ERROR": "bold red",
+    "WARNING": "yellow",
 }
 
 
@@ -91,6 +92,7 @@ def _lines(status: Status, width: int) -> Iterator[str]:
     for group in status.groups:
         yield from wrapped(_facts(group, known=status.source_error is None), width)
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
+        yield from wrapped((f"  WARNING: {each}" for each in group.warnings), width)
         if group.tables:
             yield ""
             yield from _table(group, width)
@@ -107,6 +109,8 @@ def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
     yield f"group {group.name} → lake {group.lake}: {group.state}, {_how_far(group)}"
     yield f"  capture {_part(group.capture)}{_slot(group, known=known)}"
     yield f"  delivery {_part(group.delivery)}{_staged(group)}"
+    if kept := _log(group):
+        yield f"  log {kept}"
     if group.schema_changes:
         verb = "reported by" if group.schema_changes == "event triggers" else "read from the"
         yield f"  schema changes are {verb} {group.schema_changes}"
@@ -166,8 +170,21 @@ def _slot(group: GroupStatus, *, known: bool) -> str:
         return ""
     if group.slot_active is None:
         return f"; slot {group.slot} is MISSING"
-    lost = ", which is lost" if group.wal_status == "lost" else ""
-    return f"; slot keeps {size_text(group.wal_bytes or 0)} of WAL{lost}"
+    limit = f" (at most {size_text(group.wal_limit_bytes)})" if group.wal_limit_bytes is not None else ""
+    return f"; slot keeps {size_text(group.wal_bytes or 0)} of WAL{limit}"
+
+
+def _log(group: GroupStatus) -> str:
+    """Its size, and who is furthest behind in it."""
+    size = size_text(group.log_bytes) if group.log_bytes else ""
+    if group.log_max_bytes is not None:
+        size = f"{size_text(group.log_bytes)} of at most {size_text(group.log_max_bytes)}"
+    oldest = group.oldest_change
+    if oldest is None:
+        return size
+    state = f" ({oldest.state})" if oldest.state else ""
+    age = duration_text(oldest.seconds)
+    return f"{size}; its oldest change, {age} old at {oldest.lsn}, waits for {oldest.held_by}{state}"
 
 
 def _staged(group: GroupStatus) -> str:

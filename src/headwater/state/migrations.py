@@ -277,6 +277,11 @@ MIGRATIONS = (
         -- It was promoted here, and the lake may have what the old timeline had beyond; null: that was looked at.
         ADD COLUMN forked_lsn pg_lsn;
     """,
+    """
+    ALTER TABLE headwater.segments ADD COLUMN file_bytes bigint; -- on disk; `bytes` is what a reader has in memory
+    UPDATE headwater.segments SET file_bytes = bytes;
+    ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
+    """,
 )
 
 
