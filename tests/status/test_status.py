@@ -607,6 +607,13 @@ def test_before_the_first_snapshot_there_is_no_lag_to_show(capsys: pytest.Captur
     assert "\npublic.orders: copied 1 row\n" in text
 
 
+def test_a_copy_shows_how_far_it_is_how_fast_and_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    copied = a_table("public.orders", state="SNAPSHOT", copied_rows=5_000, copy_total=20_000, copy_seconds=10.0)
+    text = shown(replace(SHOWN, tables=(copied,)), capsys)
+    said = "copied 5,000 of about 20,000 rows so far: 500 rows/s, about 30.0 s left"
+    assert f"\npublic.orders: █████░░░░░░░░░░░░░░░ 25%, {said}\n" in text
+
+
 def test_a_lake_whose_snapshots_are_of_single_tables_shows_the_lsn_alone(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(replace(SHOWN, snapshot_id=None), capsys)
     assert text.startswith("group shop → lake main: RUNNING, lag 1.2 s (12 kB), at 0/1A2B3C0\n")

@@ -17,11 +17,12 @@ from headwater.commands.maintainview import chores_text
 from headwater.commands.render import fitting, wrapped
 from headwater.commands.routeview import route_lines
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
-from headwater.words import counted, duration_text, short_duration, size_text
+from headwater.words import counted, duration_text, progress, short_duration, size_text
 
 __all__ = ["coloured", "json_of", "show"]
 
 _WIDTH = 80  # of a pipe; a terminal has its own
+_BAR = 20  # characters of a whole copy
 
 _STYLES = {
     "RUNNING": "green",
@@ -232,12 +233,22 @@ def _made_of(tables: Sequence[TableStatus]) -> dict[str, list[str]]:
     return shown
 
 
+def _copied(table: TableStatus) -> str:
+    """How far its copy is, with a bar if the size is known."""
+    if not table.copy_total:
+        return f"copied {counted(table.copied_rows, 'row')}"
+    total = max(table.copy_total, table.copied_rows)
+    share = table.copied_rows / total
+    bar = "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
+    rate = table.copied_rows / table.copy_seconds if table.copy_seconds else 0.0
+    return f"{bar} {share:.0%}, {progress(table.copied_rows, total, rate)}"
+
+
 def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
         yield f"is to be copied again: {table.resync}"
     if table.state == "SNAPSHOT":
-        about = f"{table.copied_rows:,} of about {counted(table.copy_total, 'row')}" if table.copy_total else None
-        yield f"copied {about or counted(table.copied_rows, 'row')}"
+        yield _copied(table)
     elif table.error:
         again = f" (tried again at {table.retry_at:%H:%M:%S}; {_lag(table)})" if table.retry_at else ""
         yield f"ERROR: {table.error}{again}"

@@ -70,6 +70,7 @@ class TableStatus:
     not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
     figures: Figures | None = None  # what it is made of in the lake; None: it is not known
     last_maintenance: LastMaintenance | None = None
+    copy_seconds: float | None = None  # since its copy began; None: it is not being copied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +289,7 @@ class _Asked:
         delivery = _part(runs.get("delivery"), delivered, row.delivery_error, supervised=watched)
         slot = self.view.slots.get(row.slot) if self.view else None
         tables = self.state.tables(name)
+        copying = self.state.copy_seconds(name)
         holding = holders(tables, self._routes(name))
         size = log_size(self.state, name, holding)
         lag = captured.then(delivered) if any(map(_followed, tables)) else UNKNOWN
@@ -319,7 +321,13 @@ class _Asked:
             capture=capture,
             delivery=delivery,
             error=row.error,
-            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE)), self.unsent) for each in tables),
+            tables=tuple(
+                replace(
+                    _table(each, lake, captured.then(behind.get(each.oid, NONE)), self.unsent),
+                    copy_seconds=copying.get(each.oid) if each.state == "SNAPSHOT" else None,
+                )
+                for each in tables
+            ),
         )
 
     def _routes(self, group: str) -> list[RouteRow]:
