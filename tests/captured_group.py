@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.capture.quota import Room
 from headwater.capture.run import prepare, run_capture
 from headwater.change import Lsn, Relation, TableName
 from headwater.log import Log
@@ -79,7 +80,9 @@ class Group:
         return prepare(self.url, self.state, self.name, [TableName.parse(table) for table in tables])
 
     @contextmanager
-    def capturing(self, roll_bytes: int = 16 << 20, predecessor: float = 90.0) -> Iterator[threading.Event]:
+    def capturing(
+        self, roll_bytes: int = 16 << 20, predecessor: float = 90.0, room: Room | None = None
+    ) -> Iterator[threading.Event]:
         """Capture in a thread; what it raises is raised at the end of the block."""
         stop, failure = threading.Event(), []
 
@@ -93,6 +96,7 @@ class Group:
                     stop=stop,
                     roll_bytes=roll_bytes,
                     predecessor=predecessor,
+                    room=room,
                 )
             except BaseException as exc:
                 failure.append(exc)
@@ -124,9 +128,9 @@ class Group:
         row = self.state.group(self.name)
         return (row and row.trimmed_lsn) or Lsn(0)
 
-    def staged(self) -> Iterator[pa.Table]:
-        """Every segment's rows as a reader must take them."""
-        for segment in self.log.read(self.begin).segments:
+    def staged(self, after: Lsn | None = None, upto: Lsn | None = None) -> Iterator[pa.Table]:
+        """Every segment's rows as a reader must take them, between two ends of the log."""
+        for segment in self.log.read(after or self.begin, upto).segments:
             table = pq.read_table(segment.path)
             if segment.commit is not None:
                 assert pc.unique(table["commit_lsn"]).to_pylist() == [0]
@@ -146,9 +150,9 @@ class Group:
             row for table in self.staged() for row in zip(*(table[name].to_pylist() for name in names), strict=True)
         )
 
-    def rows(self) -> list[Captured]:
-        """Everything in the log, in commit order."""
-        tables = list(self.staged())
+    def rows(self, after: Lsn | None = None, upto: Lsn | None = None) -> list[Captured]:
+        """Everything in the log, or between two ends that it had, in commit order."""
+        tables = list(self.staged(after, upto))
         ids = {id for table in tables for id in pc.unique(table["relation"]).to_pylist()}
         relations = self.log.relations(ids)
         found = []

@@ -45,7 +45,7 @@ from headwater.sink.iceberg.reader import ReadTable, scan
 from headwater.sink.iceberg.standing import POSITION
 from headwater.source import triggers as ddl
 from headwater.supervise.effective import served
-from headwater.supervise.opening import mirroring, open_log, open_state
+from headwater.supervise.opening import mirroring, open_log, open_room, open_state
 from headwater.supervise.readying import make_ready
 from headwater.verify import Verified, verify
 
@@ -53,7 +53,7 @@ __all__ = ["JVM", "LOOK_EVERY", "IcebergMirror", "Mirror", "open_ducklake", "sta
 
 CONFIG = """
 source: {source}
-log: ./log
+log: {log}
 lakes:
   main: {lake}
 groups:
@@ -82,6 +82,7 @@ class Mirror:
         self.url, self.spark, self.folder = url, spark, folder
         self.catalog, self.data = catalog, data
         self.source = psycopg.connect(url, autocommit=True)
+        self.log = "./log"  # what the config says about it
         self.inline = "on"  # what the config says about small deliveries
         self.maintenance = "off"  # of the lake by `run`: most tests count files
         self.triggers = True  # event triggers report schema changes; False: as for a role that may not install them
@@ -100,7 +101,7 @@ class Mirror:
 
     def configure(self, *tables: str | dict[str, Any]) -> Config:
         entries = ", ".join(map(json.dumps, tables))  # which YAML reads too
-        options = {"inline": self.inline, "maintenance": self.maintenance}
+        options = {"inline": self.inline, "maintenance": self.maintenance, "log": self.log}
         text = CONFIG.format(source=self.url, lake=self.entry, tables=entries, jvm=JVM, **options)
         self.file.write_text(text)
         return Config.load(self.file, {})
@@ -146,7 +147,8 @@ class Mirror:
     def capture_with(self, log: Log) -> None:
         """The same, with a log that was opened before."""
         with closing(open_state(self.config)) as state:
-            flow.capture(self.url, state, log, self._stop, look_every=LOOK_EVERY)
+            room = open_room(self.config, state, log)
+            flow.capture(self.url, state, log, self._stop, look_every=LOOK_EVERY, room=room)
 
     def stop_capture(self) -> None:
         self._stop.set()

@@ -4,9 +4,11 @@ Any other exception that ends a command is a bug: exit 70, see `supervise/crash.
 
 HeadwaterError
 ├── ConfigError          exit 2   the operator edits the file or the command line
+│   └── AccessDenied              a server refuses the login: where it has worked before, it is tried again
 ├── Unreachable          exit 3   a system does not answer: try again later
 │   └── TimedOut                  it kept us waiting for as long as it may: another try at once would wait again
 ├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
+├── LogFull              exit 3   capture waits until tables and routes have passed some of the log
 ├── OperatorMustAct      exit 4   trying again does not help
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
 │   └── LogGap                    segments are gone: the tables that need them must be copied again
@@ -22,6 +24,7 @@ HeadwaterError
 from __future__ import annotations
 
 __all__ = [
+    "AccessDenied",
     "AlreadyDelivered",
     "CannotFollow",
     "CheckFailed",
@@ -30,6 +33,7 @@ __all__ = [
     "CommitUnknown",
     "ConfigError",
     "HeadwaterError",
+    "LogFull",
     "LogGap",
     "OperatorMustAct",
     "Outdated",
@@ -61,6 +65,10 @@ class ConfigError(HeadwaterError):
     exit_code = 2
 
 
+class AccessDenied(ConfigError):
+    pass
+
+
 class Unreachable(HeadwaterError):
     exit_code = 3
 
@@ -70,6 +78,10 @@ class TimedOut(Unreachable):
 
 
 class Outdated(HeadwaterError):
+    exit_code = 3
+
+
+class LogFull(HeadwaterError):
     exit_code = 3
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "duration_text", "short_duration", "size_text"]
+__all__ = ["counted", "duration_text", "progress", "short_duration", "size_text"]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -37,3 +37,12 @@ def size_text(size: float) -> str:
             return f"{int(size):,} {unit}"
         size /= 1024
     return f"{int(size):,} GB"
+
+
+def progress(copied: int, total: int, rate: float) -> str:
+    """How far a copy is, how fast it is, and how long it will take: as far as that can be known."""
+    said = f"copied {copied:,} of about {counted(total, 'row')} so far"
+    if rate < 1:
+        return said
+    left = f", about {duration_text((total - copied) / rate)} left" if total > copied else ""
+    return f"{said}: {rate:,.0f} rows/s{left}"

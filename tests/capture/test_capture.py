@@ -17,7 +17,7 @@ from tests.captured_group import Group, transaction, until
 from headwater.capture import stream
 from headwater.capture.pending import has_pending_changes
 from headwater.change import Lsn
-from headwater.errors import ConfigError, OperatorMustAct, SlotLost
+from headwater.errors import OperatorMustAct, SlotLost
 from headwater.postgres.connect import Connection, connect
 from headwater.source.slots import slot_of
 from headwater.state import State
@@ -336,18 +336,56 @@ def test_changes_from_a_time_without_the_publication_are_read_over_or_end_captur
     assert "`headwater group drop` the group" in reported.value.hint
 
 
-def test_what_only_an_edit_of_the_config_mends_is_noted(group: Group) -> None:
+def test_a_login_that_is_refused_is_reported_and_tried_until_it_works_again(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
     orders(group)
     transaction(group.url, "CREATE ROLE reader LOGIN SUPERUSER")
     reader = replace(group, url=group.url.replace("postgres@", "reader@"))
     reader.prepare("orders")
-    transaction(group.url, "ALTER ROLE reader NOLOGIN")
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'"
     try:
-        with pytest.raises(ConfigError, match="not permitted to log in"), reader.capturing():
+        with reader.capturing():
+            group.settle()
+            transaction(group.url, "ALTER ROLE reader NOLOGIN")
+            transaction(group.url, end)
             until(lambda: _error(group) is not None)
+            assert "not permitted to log in" in str(_error(group))
+            assert "hint: correct user, password or database in the URL" in str(_error(group))
+            transaction(group.url, "ALTER ROLE reader LOGIN", "INSERT INTO orders VALUES (9)")
+            group.settle()
+            assert _error(group) is None
     finally:
         transaction(group.url, "DROP OWNED BY reader", "DROP ROLE reader")
-    assert "hint: correct user, password or database in the URL" in str(_error(group))
+    assert [row.new for row in group.rows()][-1] == ("9",)
+    assert next(each.levelname for each in caplog.records if "not permitted to log in" in each.message) == "ERROR"
+
+
+def test_a_new_password_is_read_from_its_file_while_capture_runs(
+    own_postgres: EmbeddedPostgres, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access, passwords = own_postgres.folder / "pg_hba.conf", tmp_path / "passwords"
+    passwords.write_text("*:*:*:app:first")
+    passwords.chmod(0o600)
+    with psycopg.connect(own_postgres.url(), autocommit=True) as admin:
+        admin.execute("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'")
+        admin.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+        access.write_text("local all app scram-sha-256\nlocal replication app scram-sha-256\n" + access.read_text())
+        admin.execute("SELECT pg_reload_conf()")
+        url = own_postgres.url(passfile=str(passwords)).replace("postgres@", "app@")
+        group = Group.opened(url, tmp_path / "log")
+        group.prepare("orders")
+        with group.capturing():
+            group.settle()
+            admin.execute("ALTER ROLE app PASSWORD 'second'")
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+            until(lambda: "password authentication failed" in caplog.text)
+            admin.execute("INSERT INTO orders VALUES (1)")
+            passwords.write_text("*:*:*:app:second")
+            until(lambda: len(group.rows()) == 1)
+        group.state.close()
+        admin.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+    assert "second" not in caplog.text
 
 
 @pytest.mark.parametrize(

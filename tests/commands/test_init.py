@@ -117,7 +117,7 @@ def test_the_lake_is_in_a_folder_of_its_own_unless_another_is_named(folder: Path
         config = Config.load(Path(f"{number}.yaml"), {"LAKE_PASSWORD": "pw x"})
         (made,) = config.lakes.values()
         assert isinstance(made, DuckLake)
-        assert (made.catalog, made.data_path, config.log) == (catalog, data, f"{folder}/data/log")
+        assert (made.catalog, made.data_path, config.log.path) == (catalog, data, f"{folder}/data/log")
 
 
 def test_a_table_that_cannot_be_mirrored_is_a_comment_with_the_reason(shop: str) -> None:

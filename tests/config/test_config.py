@@ -72,7 +72,7 @@ def problems(folder: Path, text: str, env: Mapping[str, str] | None = None) -> l
 def test_the_example_of_the_public_interface_is_understood(tmp_path: Path) -> None:
     config = load(tmp_path, WHOLE, {"STATE_URL": "postgresql://state@db/state"})
     assert config.state_url == "postgresql://state@db/state"
-    assert config.log == str(tmp_path / "data/log")
+    assert config.log.path == str(tmp_path / "data/log")
     assert config.ducklakes == {
         "main": DuckLake(ducklake=f"sqlite:///{tmp_path}/data/lake.sqlite", data_path=f"{tmp_path}/data/lake"),
         "shared": DuckLake(ducklake="postgresql://lake@db/lakes?schema=shared", data_path="s3://bucket/shared"),
@@ -100,6 +100,15 @@ def test_what_is_left_out_has_sensible_defaults(tmp_path: Path) -> None:
     assert config.groups["shop"].flush.interval == timedelta(seconds=2)
     assert config.spark.master == "local[*]"
     assert config.server is None
+
+
+def test_a_log_is_a_place_or_says_how_large_it_may_be_and_how_long_it_keeps_what_was_delivered(tmp_path: Path) -> None:
+    plain = load(tmp_path, SMALL).log
+    assert (plain.path, plain.max_bytes, plain.retention) == (str(tmp_path / "log"), None, timedelta(hours=1))
+    full = load(
+        tmp_path, SMALL.replace("log: ./log", "log: {path: s3://bucket/log, max_bytes: 50GB, retention: 1d}")
+    ).log
+    assert (full.path, full.max_bytes, full.retention) == ("s3://bucket/log", 50_000_000_000, timedelta(days=1))
 
 
 def test_the_config_cannot_be_changed(tmp_path: Path) -> None:
@@ -131,6 +140,7 @@ def test_anything_else_is_not_a_duration(tmp_path: Path, written: str) -> None:
         ("duckalke:", "ducklake:", "lakes.main.duckalke", "did you mean 'ducklake'?"),
         ("datapath:", "data_path:", "lakes.main.datapath", "did you mean 'data_path'?"),
         ("logg:", "log:", "logg", "did you mean 'log'?"),
+        ("log: {path: log, max_byte: 1GB}", "log: ./log", "log.max_byte", "did you mean 'max_bytes'?"),
         ("tables: [{tabel: public.orders}]", "tables: [public.orders]", "groups.shop.tables[0].tabel", "'table'?"),
         ("flsh: {}\n    tables:", "tables:", "groups.shop.flsh", "did you mean 'flush'?"),
         ("flush: {intervall: 2s}\n    tables:", "tables:", "groups.shop.flush.intervall", "'interval'?"),
@@ -155,6 +165,11 @@ def test_an_unknown_key_is_named_with_a_suggestion(
         ("app@db/shop", "app@db/shop?nonsense=1", "source: not a libpq URL"),
         ("log: ./log", "log: gs://bucket", "log: neither a folder nor an s3:// place: 'gs://bucket'"),
         ("log: ./log", "log: s3://", "log: neither a folder nor an s3:// place: 's3://'"),
+        ("log: ./log", "log: 7", "log: expected a folder, an s3:// place, or a mapping with `path`, found 7"),
+        ("log: ./log", "log: {max_bytes: 1GB}", "log.path: missing"),
+        ("log: ./log", "log: {path: gs://bucket}", "log.path: neither a folder nor an s3:// place: 'gs://bucket'"),
+        ("log: ./log", "log: {path: log, max_bytes: much}", "log.max_bytes: not a size: 'much'"),
+        ("log: ./log", "log: {path: log, retention: 0s}", "log.retention: a duration must be longer than 0"),
         (
             "sqlite:///lake.sqlite",
             "sqlite://lake.sqlite",
@@ -358,7 +373,8 @@ def test_the_warehouse_of_an_iceberg_lake_is_a_place_or_a_rest_catalogs_name(
 
 def test_the_schema_agrees_with_the_example(tmp_path: Path) -> None:
     schema = json.loads(json.dumps(Config.model_json_schema()))
-    for text in (SMALL, WHOLE.replace("${HEADWATER_TOKEN:-}", "x").replace("${STATE_URL}", "x")):
+    limited = SMALL.replace("log: ./log", "log: {path: ./log, max_bytes: 50GB, retention: 1d}")
+    for text in (SMALL, limited, WHOLE.replace("${HEADWATER_TOKEN:-}", "x").replace("${STATE_URL}", "x")):
         jsonschema.validate(yaml.safe_load(text), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(SMALL.replace("tables:", "tabels:")), schema)

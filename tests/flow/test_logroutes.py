@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -283,12 +284,11 @@ def test_a_destination_that_hangs_holds_up_neither_the_others_nor_the_mirror(mir
     route.assert_equal()
 
 
-def test_segments_that_a_route_has_not_read_stay_in_the_log(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow.mirroring, "RETENTION", timedelta(0))
+def test_segments_that_a_route_has_not_read_stay_in_the_log(mirror: Mirror) -> None:
     route = routed(mirror, ORDERS, FULL, SOME)
     read = mirror.m.log.end()
     mirror.execute("UPDATE orders SET note = 'n'")
     mirror.sync()
-    flow.tidy(mirror.m, [read])
+    flow.tidy(replace(mirror.m, retention=timedelta(0)), [read])
     assert not route.settle().seeded
     route.assert_equal()

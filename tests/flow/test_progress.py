@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.flow.progress import progress
+from headwater.words import progress
 
 
 @pytest.mark.parametrize(

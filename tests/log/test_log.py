@@ -155,8 +155,8 @@ def test_more_segments_than_a_page_are_all_read(log: Log, state: State, tmp_path
     append(log, [100], 101)
     with state.transaction() as connection:
         connection.execute(
-            "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes,"
-            " first_commit_at, last_commit_at) SELECT 'shop', n || '.parquet', l, l, l + 1, 1, 1, now(), now()"
+            "INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, file_bytes,"
+            " first_commit_at, last_commit_at) SELECT 'shop', n || '.parquet', l, l, l + 1, 1, 1, 1, now(), now()"
             " FROM generate_series(1, 1200) n, LATERAL (SELECT '0/65'::pg_lsn + n) AS x(l)"
         )
         connection.execute("UPDATE headwater.groups SET captured_lsn = '0/FFFF'")
@@ -396,6 +396,17 @@ def test_trimming_deletes_what_everybody_has_passed_and_refuses_to_read_it(log: 
         log.read(Lsn(110))
 
 
+def test_the_oldest_segments_of_a_size_end_where_the_last_of_them_was_registered(log: Log) -> None:
+    for lsn in (100, 110, 120):
+        append(log, [lsn], lsn + 10)
+    one = log.size() // 3
+    version = log.relation(relation(1, "id"), START).id
+    log.register([log.stage(changes([version], [lsn])) for lsn in (130, 131)], log.end(), Lsn(140))
+    assert log.size() == 5 * one
+    found = [log.end_of_oldest(size) for size in (1, one, one + 1, 3 * one, 3 * one + 1, 5 * one, 5 * one + 1)]
+    assert found == [Lsn(110), Lsn(110), Lsn(120), Lsn(130), Lsn(140), Lsn(140), None]
+
+
 def test_a_log_goes_on_without_segments_that_are_gone_and_begins_after_them_once_everybody_is_past(
     log: Log, tmp_path: Path
 ) -> None:
@@ -514,6 +525,7 @@ def test_a_log_may_live_in_an_object_store(state: State, object_store: str) -> N
     staged = log.stage(changes([version], [110]))
     assert log.leave_out([staged], np.array([99]))[1] == {version}  # it can be read there
     (segment,) = log.read(START).segments
+    assert log.size() == filesystem(segment.path).get_file_info(inside(segment.path)).size
     assert segment.path.startswith(f"{object_store}/log/")
     assert pq.read_table(inside(segment.path), filesystem=filesystem(segment.path)).num_rows == 1
     assert Log(state, "shop", f"{object_store}/log").collect_orphans(timedelta(0)) == 1

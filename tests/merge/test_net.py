@@ -183,7 +183,7 @@ def test_tables_folded_at_once_are_what_each_is_alone(
     source = Source(history)
     changes = in_order(arrived(source.changes, chance, 7))
     plain = of_plain_tables(changes, sorted(bags))
-    nets = dict(fold_tables(changes.filter(pa.array(plain))))
+    nets = dict(fold_tables(changes.filter(pa.array(plain))).each())
     special = {each.oid for each in source.changes if each.op == TRUNCATE or each.holes}
     assert nets.keys() == source.events.keys() - special - bags
     for oid, net in nets.items():

@@ -58,7 +58,8 @@ class Reading:
     def of(self, *segments: Segment) -> list[Read]:
         reader = StagedChanges(segments, {SHAPE.id: SHAPE, WIDER.id: WIDER}, Lsn(self.upto))
         assert reader.tables() == {SHAPE.id: OID, WIDER.id: OID}
-        return [read for unit in reader.units(2) for read in reader.read(unit, {OID: self.mirror})]
+        found = (reads for unit in reader.units(2) for reads in reader.read(unit, {OID: self.mirror}))
+        return [read for reads in found for read in reads.each()]
 
 
 def read(reading: Reading, *segments: Segment) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -104,7 +104,7 @@ class World:
         """Wait until the logs have everything committed so far."""
         now = self.now()
         with closing(State.connect(self.url)) as state:
-            logs = [Log(state, group, self.config.log) for group in self.config.groups]
+            logs = [Log(state, group, self.config.log.path) for group in self.config.groups]
             wait_for(lambda: all(log.end() >= now for log in logs), f"the log has {now}")
 
     def fresh(self) -> bool:

@@ -284,7 +284,7 @@ def test_a_group_has_a_name_that_a_slot_can_have(name: str | None, state: State)
 
 def test_options_are_those_of_the_config() -> None:
     names = {field.alias or name for name, field in Table.model_fields.items()}
-    assert {*TABLE_OPTIONS, "table", "as"} == names
+    assert {*TABLE_OPTIONS, "table", "as", "copy"} == names
     names = {field.alias or name for name, field in Group.model_fields.items()}
     assert {*GROUP_SETTINGS, "lake", "tables"} == names
 

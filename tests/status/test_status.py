@@ -25,9 +25,12 @@ from headwater.commands.cli import cli
 from headwater.commands.statusview import coloured, json_of, show
 from headwater.config import Config
 from headwater.errors import CheckFailed, ConfigError
+from headwater.state import State
 from headwater.state.processes import announced
-from headwater.state.transitions import Failed
-from headwater.status import GroupStatus, PartStatus, Status, TableStatus, open_status
+from headwater.state.transitions import Failed, Paused
+from headwater.status import GroupStatus, OldestChange, PartStatus, Status, TableStatus, open_status
+from headwater.status.lag import source_view
+from headwater.status.slots import slot_warning
 from headwater.supervise.opening import open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
@@ -395,6 +398,38 @@ def test_a_table_that_cannot_go_on_has_a_lag_of_its_own(shop: Mirror) -> None:
     assert group.lag_seconds == orders.lag_seconds
 
 
+def test_the_oldest_change_that_waits_is_shown_with_the_table_that_it_waits_for(shop: Mirror) -> None:
+    shop.start()
+    shop.sync()
+    assert the(shop).oldest_change is None
+    assert the(shop).log_needed_bytes == 0
+    oid = next(row.oid for row in shop.m.state.tables("g") if row.source.name == "orders")
+    shop.m.state.record("g", oid, Failed("it cannot", datetime.now(UTC) + timedelta(hours=1)))
+    shop.execute("INSERT INTO quiet VALUES (1)")
+    shop.sync()
+    shop.execute("INSERT INTO orders VALUES (-1, now())")
+    shop.captured()
+    ((first,),) = shop.m.state.query("SELECT max(last_lsn) FROM headwater.segments")
+    time.sleep(0.5)
+    shop.execute("INSERT INTO quiet VALUES (2)", "INSERT INTO orders VALUES (-2, now())")
+    shop.captured()
+    group = the(shop)
+    assert group.oldest_change is not None
+    assert (group.oldest_change.held_by, group.oldest_change.state) == ("table public.orders", "ERRORED")
+    assert group.oldest_change.lsn == str(first)
+    assert group.oldest_change.seconds > 0.5
+    assert 0 < group.log_needed_bytes <= group.log_bytes == shop.m.log.size()
+    assert group.log_segments == len(list((shop.folder / "log" / "segments").rglob("*.parquet")))
+    shop.m.state.record("g", oid, Paused("asked for"))
+    assert (the(shop).log_needed_bytes, the(shop).log_bytes) < (group.log_needed_bytes, group.log_bytes + 1)
+    oldest = the(shop).oldest_change
+    assert oldest is not None
+    assert oldest.state == "PAUSED"
+    shop.m.state.request_resync("g", oid, "its changes were given up", shop.m.log.end())
+    shop.sync()
+    assert the(shop).oldest_change is None
+
+
 def test_an_idle_source_shows_no_lag_while_capture_runs(shop: Mirror) -> None:
     shop.start()
     shop.sync()
@@ -572,6 +607,13 @@ def test_before_the_first_snapshot_there_is_no_lag_to_show(capsys: pytest.Captur
     assert "\npublic.orders: copied 1 row\n" in text
 
 
+def test_a_copy_shows_how_far_it_is_how_fast_and_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    copied = a_table("public.orders", state="SNAPSHOT", copied_rows=5_000, copy_total=20_000, copy_seconds=10.0)
+    text = shown(replace(SHOWN, tables=(copied,)), capsys)
+    said = "copied 5,000 of about 20,000 rows so far: 500 rows/s, about 30.0 s left"
+    assert f"\npublic.orders: █████░░░░░░░░░░░░░░░ 25%, {said}\n" in text
+
+
 def test_a_lake_whose_snapshots_are_of_single_tables_shows_the_lsn_alone(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(replace(SHOWN, snapshot_id=None), capsys)
     assert text.startswith("group shop → lake main: RUNNING, lag 1.2 s (12 kB), at 0/1A2B3C0\n")
@@ -582,6 +624,75 @@ def test_what_is_not_ordinary_gets_a_column(capsys: pytest.CaptureFixture[str]) 
     group = replace(SHOWN, tables=(a_table("public.notes", inserted=0, updated=0), replace(odd, inserted=0, updated=0)))
     heading = shown(group, capsys).splitlines()[5]
     assert heading.split() == ["table", "rows", "quarantined", "lag", "position", "lake", "table"]
+
+
+def test_the_log_shows_its_size_and_who_is_behind_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    oldest = OldestChange("0/1A2B3C2", 200.0, "table public.orders", "ERRORED")
+    group = replace(SHOWN, log_bytes=3 << 20, log_max_bytes=1 << 30, oldest_change=oldest)
+    assert (
+        "\n  log 3 MB of at most 1 GB; its oldest change, 3 min 20 s old at 0/1A2B3C2,\n    waits for table"
+        in shown(group, capsys)
+    )
+    alone = replace(SHOWN, log_bytes=3 << 20, oldest_change=replace(oldest, held_by="route r", state=None))
+    assert "\n  log 3 MB; its oldest change, 3 min 20 s old at 0/1A2B3C2, waits for route r\n" in shown(alone, capsys)
+    assert "\n  log 3 MB\n" in shown(replace(SHOWN, log_bytes=3 << 20), capsys)
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        (replace(SHOWN, wal_status="lost"), "has lost WAL that it needs"),
+        (replace(SHOWN, wal_status="unreserved", wal_limit_bytes=1 << 30), "loses WAL that it needs at the next"),
+        (
+            replace(SHOWN, wal_status="extended", wal_limit_bytes=1 << 30, wal_safe_bytes=200 << 20),
+            "is about to lose WAL that it needs: 200 MB of max_slot_wal_keep_size (1 GB) are left",
+        ),
+        (replace(SHOWN, wal_status="extended", wal_limit_bytes=1 << 30, wal_safe_bytes=-5), "0 B of max_slot"),
+        (replace(SHOWN, log_bytes=9, log_needed_bytes=8, log_max_bytes=8), "its log is full"),
+        (replace(SHOWN, log_bytes=9, log_needed_bytes=7, log_max_bytes=8), None),  # the rest goes when room is needed
+        (replace(SHOWN, wal_status="extended", wal_limit_bytes=1 << 30, wal_safe_bytes=300 << 20), None),
+        (replace(SHOWN, wal_status="extended"), None),
+    ],
+)
+def test_what_is_about_to_go_wrong_is_a_warning_and_a_problem(
+    group: GroupStatus, said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    healthy = replace(group, delivery=replace(group.capture))
+    problems = Status("0/1A2B3C4", None, (healthy,), ()).problems
+    text = " ".join(shown(healthy, capsys).split())
+    if said is None:
+        assert problems == ()
+        assert "WARNING" not in text
+        return
+    (problem,) = problems
+    assert said in problem
+    assert f"WARNING: its {problem.partition(': its ')[2]}" in text
+
+
+def test_the_source_says_how_much_wal_a_slot_may_still_keep(own_postgres: EmbeddedPostgres) -> None:
+    with (
+        psycopg.connect(own_postgres.url(), autocommit=True) as source,
+        closing(State.connect(own_postgres.url())) as view,
+    ):
+        source.execute("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
+        before = source_view(view, ["kept"])
+        assert (before.wal_limit, before.slots["kept"].safe_bytes) == (None, None)
+        source.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '128MB'")
+        source.execute("SELECT pg_reload_conf()")
+        until(lambda: source_view(view, ["kept"]).wal_limit == 128 << 20)
+        warned = []
+        for _ in range(10):
+            source.execute("SELECT pg_logical_emit_message(false, 'test', 'x'), pg_switch_wal()")
+            now = source_view(view, ["kept"])
+            slot = now.slots["kept"]
+            assert slot.unconfirmed_bytes is not None
+            assert slot.wal_bytes is not None
+            assert slot.unconfirmed_bytes <= slot.wal_bytes
+            warned.append(slot_warning(slot.wal_status, slot.safe_bytes, now.wal_limit))
+        assert warned[0] is None
+        assert "is about to lose WAL" in " ".join(map(str, warned))
+        assert "at the next checkpoint" in (warned[-1] or "")
+        source.execute("SELECT pg_drop_replication_slot('kept')")
 
 
 def test_a_terminal_gets_colours_and_a_pipe_does_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,15 +24,25 @@ class CatalogReader:
 
     def complete(self, message: Relation, before: Relation | None, xid: int) -> Relation:
         """The relation with what the catalog proves about it, once transaction `xid`, which sent it, is visible."""
-        if self._connection is None:
-            self._connection = connect(self._url, application_name="headwater catalog")
+        connection = self._opened()
         with translated(self._url):
-            self._wait_for(self._connection, xid)
-            return complete(self._connection, message, before, self._publication)
+            self._wait_for(connection, xid)
+            return complete(connection, message, before, self._publication)
+
+    def check(self) -> None:
+        """Unreachable if the source has gone, or is shutting down."""
+        connection = self._opened()
+        with translated(self._url):
+            connection.execute("SELECT 1")
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def _opened(self) -> Connection:
+        if self._connection is None:
+            self._connection = connect(self._url, application_name="headwater catalog")
+        return self._connection
 
     def _wait_for(self, connection: Connection, xid: int) -> None:
         """A commit is sent as soon as it is in the WAL, and visible a moment later: when it lets go of its own lock."""

@@ -12,20 +12,22 @@ from typing import Any
 
 from headwater.capture.completion import CatalogReader
 from headwater.capture.conversion import converting, server_conversion
+from headwater.capture.promotion import follow
+from headwater.capture.quota import Quota, Room, Unlimited
 from headwater.capture.staging import Staging
 from headwater.capture.stream import ROLL_BYTES, Stream
 from headwater.capture.writer import Writer
 from headwater.change import Lsn, TableName
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
-from headwater.postgres.connect import connect, translated
+from headwater.errors import AccessDenied, ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
+from headwater.postgres.connect import connect, server_name, translated
 from headwater.postgres.replication import QueryFailed, Replication
 from headwater.source import triggers as ddl
 from headwater.source.naming import object_name
 from headwater.source.publications import publication_tables
 from headwater.source.publishing import ensure_publication
 from headwater.source.server import identify
-from headwater.source.slots import check_slot, ensure_slot, other_source, slot_gone, slot_of, start_over
-from headwater.state import State
+from headwater.source.slots import Slot, check_slot, ensure_slot, other_source, slot_gone, slot_of, start_over
+from headwater.state import GroupRow, State
 from headwater.words import counted
 
 __all__ = ["prepare", "run_capture"]
@@ -60,23 +62,30 @@ def run_capture(
     stop: threading.Event,
     roll_bytes: int = ROLL_BYTES,
     predecessor: float = PREDECESSOR,
+    room: Room | None = None,
 ) -> None:
     """Read the group's slot into the log until `stop`; then everything read is registered and confirmed.
 
+    While the log has no `room`, nothing is read, and the connection stays open; None: it may grow as the disk allows.
     Another reader of the slot has `predecessor` seconds to end before it counts as an error.
-    What is unreachable is tried again for ever; OperatorMustAct and ConfigError are noted in the state and raised.
+    What is unreachable is tried again for ever, and so is a login that is refused: it has worked when the group was
+    made ready. OperatorMustAct and ConfigError are noted in the state and raised.
     """
     wait = _BACKOFF[0]
-    session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor)
+    session = _Session(source_url, state, log, group, stop, roll_bytes, predecessor, room or Unlimited())
     while not stop.is_set():
         begun, before = time.monotonic(), None
         try:
             before = log.end()
             session.run()
-        except Unreachable as exc:
+        except (Unreachable, AccessDenied) as exc:
             if time.monotonic() - begun > _BACKOFF[1] or _moved(log, before):
                 wait = _BACKOFF[0]
-            _logger.warning("capture of group %r waits %.1f s: %s", group, wait, exc.message)
+            denied = isinstance(exc, AccessDenied)
+            level, said = (logging.ERROR, str(exc)) if denied else (logging.WARNING, exc.message)
+            _logger.log(level, "capture of group %r waits %.1f s: %s", group, wait, said)
+            with suppress(HeadwaterError):
+                state.record_error(group, "capture", str(exc) if denied else None)
             stop.wait(wait)
             wait = min(wait * 2, _BACKOFF[1])
         except (OperatorMustAct, ConfigError) as exc:
@@ -108,6 +117,7 @@ class _Session:
     stop: threading.Event
     roll_bytes: int
     predecessor: float
+    room: Room
     in_progress: bool = True  # large transactions are read before their commit
     unconverted: bool = False  # the server is not asked to convert text to UTF-8
 
@@ -125,7 +135,8 @@ class _Session:
                     "deleted %s of group %r that the log has not registered", counted(swept, "file"), self.group
                 )
             with closing(CatalogReader(self.source_url, name)) as catalog:
-                writer = Writer(self.state, self.log, self.group, captured, catalog.complete)
+                quota = Quota(self.state, self.log, self.group, self.room, catalog.check)
+                writer = Writer(self.state, self.log, self.group, captured, catalog.complete, quota)
                 writer.start()
                 with closing(writer):
                     Stream(connection, writer, self.roll_bytes).run(self.stop)
@@ -146,8 +157,11 @@ class _Session:
         deadline = time.monotonic() + self.predecessor
         reported = False
         while not self.stop.is_set():
-            captured = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing
+            row, slot = _checked(self.source_url, self.state, self.group)  # the predecessor may still have been writing
             try:
+                if not slot.failover:
+                    connection.offer_failover(name)
+                captured = self._follow(connection, row, slot)
                 connection.start(name, name, captured, in_progress=self.in_progress)
                 return captured
             except QueryFailed as exc:
@@ -163,9 +177,18 @@ class _Session:
                 self.stop.wait(0.5)
         return None
 
+    def _follow(self, connection: Replication, row: GroupRow, slot: Slot) -> Lsn:
+        """Where to go on, after the source may have been promoted."""
+        now = connection.timeline()
+        if str(now) == row.timeline:
+            assert row.captured_lsn is not None
+            return row.captured_lsn
+        follow(self.source_url, self.state, self.log, row, now, slot.confirmed_lsn)
+        return self.log.end()
 
-def _checked(source_url: str, state: State, group: str) -> Lsn:
-    """Where to go on, after making sure that source and slot are still the ones we know."""
+
+def _checked(source_url: str, state: State, group: str) -> tuple[GroupRow, Slot]:
+    """The group and its slot, after making sure that source and slot are still the ones we know."""
     with closing(connect(source_url, application_name="headwater source")) as connection, translated(source_url):
         slot = slot_of(connection, object_name(group))
         published = publication_tables(connection, object_name(group))
@@ -176,19 +199,23 @@ def _checked(source_url: str, state: State, group: str) -> Lsn:
         raise OperatorMustAct(f"group {group!r} has no slot yet", hint="run `headwater run`, which makes it")
     if identity.source_id != row.source_id:
         raise other_source(row, identity)
+    if identity.timeline is None:
+        raise Unreachable(
+            f"{server_name(source_url)} is a standby", hint="wait for its promotion, or point `source` at the primary"
+        )
     if slot is None:
-        raise slot_gone(row)
-    check_slot(slot, identity.database, row.captured_lsn)
+        raise slot_gone(row, identity)
+    check_slot(slot, identity, row)
     if published is None:
         raise OperatorMustAct(
             f"publication {row.publication!r} of group {group!r} is gone",
             hint="start `headwater run` again: it creates the publication again, or prints what another role must run,"
             " and copies the tables again",
         )
-    return row.captured_lsn
+    return row, slot
 
 
 def _moved(log: Staging[Any], before: Lsn | None) -> bool:
-    with suppress(Unreachable):
+    with suppress(Unreachable, AccessDenied):
         return before is not None and log.end() > before
     return False

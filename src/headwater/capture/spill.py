@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pyarrow as pa
 
 from headwater import failpoints
 from headwater.capture.buffer import Defined, Notice
@@ -66,17 +68,23 @@ class _Assigning:
 class Spill:
     """What the writer keeps of every transaction in progress that does not fit into memory."""
 
-    def __init__(self, log: Staging[Any], describer: Describer) -> None:
+    def __init__(self, log: Staging[Any], describer: Describer, stage: Callable[[Mapping[str, pa.Array]], Any]) -> None:
         self._log = log
         self._describer = describer
+        self._stage = stage
         self._open: dict[int, _Spilled] = {}
 
+    @property
+    def file_bytes(self) -> int:
+        """Of all files of transactions in progress."""
+        return sum(file.file_bytes for each in self._open.values() for file in each.files)
+
     def write(self, streamed: StreamedRows) -> None:
-        """Stage a streamed."""
+        """Stage rows of a transaction in progress."""
         spilled = self._open.setdefault(streamed.xid, _Spilled())
         columns = streamed_columns(living_rows(streamed), spilled.versions, _Assigning(self._log, spilled))
         if len(columns["op"]):
-            spilled.files.append(self._log.stage(columns))
+            spilled.files.append(self._stage(columns))
             failpoints.hit("capture.streamed")
 
     def commit(self, ended: Ended) -> tuple[list[Any], Versions]:

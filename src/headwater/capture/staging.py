@@ -9,18 +9,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.capture.watch import Definitions
 from headwater.change import Committed, Lsn, Relation
 
-__all__ = ["Complete", "Staging"]
+__all__ = ["Complete", "StagedFile", "Staging"]
 
-Staged = TypeVar("Staged")
+
+class StagedFile(Protocol):
+    """A file of the log, not yet part of it."""
+
+    @property
+    def file_bytes(self) -> int: ...
+
+
+Staged = TypeVar("Staged", bound=StagedFile)
 
 # A relation as a message has it, the one before it of the same oid, and the xid of the transaction, which has
 # committed: the relation with all that the source's catalog adds.
 Complete = Callable[[Relation, Relation | None, int], Relation]
 
 
-class Staging(Protocol[Staged]):
+class Staging(Definitions, Protocol[Staged]):
     """The log, as its one writer sees it. A file is staged first and part of the log when it is registered."""
 
     def sweep(self) -> int:
@@ -60,4 +69,3 @@ class Staging(Protocol[Staged]):
         """Event triggers have not reported everything: until they are looked at again, the catalog is read."""
 
     def forget(self) -> None: ...
-    def end(self) -> Lsn: ...

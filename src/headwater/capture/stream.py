@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from contextlib import suppress
 from itertools import count
 
 from headwater import failpoints
 from headwater.capture import pgoutput
 from headwater.capture.buffer import Arrived, Buffer, RelationMessage
 from headwater.capture.inprogress import RolledBack, StreamedTransaction, TransactionsInProgress, living_rows
+from headwater.capture.quota import GivenUp
 from headwater.capture.writer import Order, Writer
 from headwater.change import Lsn, Relation
 from headwater.postgres.replication import KEEPALIVE, XLOG_DATA, Replication, keepalive, standby_status
@@ -48,10 +50,15 @@ class Stream:
         self._unstaged_since: float | None = None
         self._recorded = self._fed_back = self._asked = time.monotonic()
         self._pressed = False  # the server asked for an answer: it may be waiting for us to shut down
+        self._stop = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
-        """Read until `stop`; then everything that was read whole is registered and confirmed."""
-        with self._connection.translated():
+        """Read until `stop`; then everything that was read whole is registered and confirmed.
+
+        While the log is full nothing more is read, and a stop leaves what was read to the source.
+        """
+        self._stop = stop
+        with self._connection.translated(), suppress(GivenUp):
             self._feed_back(reply=True)
             while not stop.is_set():
                 received = self._receive()
@@ -232,6 +239,12 @@ class Stream:
         while not self._writer.put(order, timeout=1.0):
             self._writer.heard()
             self._feed_back()  # the writer is behind; the server must not take us for dead
+            self._give_up_if_full()
+
+    def _give_up_if_full(self) -> None:
+        """When stopped, there is no use in waiting until the log has room: the source sends again what it has not."""
+        if self._stop.is_set() and self._writer.waits_for_room:
+            raise GivenUp
 
     def _feed_back(self, *, reply: bool = False) -> None:
         """Send feedback. The position that the slot is moved to was recorded before."""
@@ -251,5 +264,6 @@ class Stream:
         while self._writer.is_alive():
             self._writer.join(timeout=1.0)
             self._feed_back()
+            self._give_up_if_full()
         self._writer.check()
         self._feed_back()

@@ -26,7 +26,7 @@ from headwater.source.replaced import look_at_names
 from headwater.source.server import advance_wal, wal_end
 from headwater.state import Partitions, State
 
-__all__ = ["Timeline", "Watch", "first_look"]
+__all__ = ["Definitions", "Watch", "first_look"]
 
 _logger = logging.getLogger("headwater.capture")
 _UNSEEN = "it was altered in a way that no event trigger has reported"
@@ -34,7 +34,7 @@ COMPARE_EVERY = 30.0  # seconds between two looks that compare what event trigge
 PATIENCE = 30.0  # how long the log is hurried along to where a look was taken
 
 
-class Timeline(Protocol):
+class Definitions(Protocol):
     """The log, as far as relation versions are concerned."""
 
     def newest(self, oid: int) -> tuple[Lsn, Relation] | None: ...
@@ -62,7 +62,7 @@ class _Look:
         return Partitions(self.lsn, self.horizon, below)
 
 
-def first_look(source_url: str, state: State, log: Timeline, group: str) -> None:
+def first_look(source_url: str, state: State, log: Definitions, group: str) -> None:
     """Note the columns of tables that are not known yet; to be done before they are copied."""
     with closing(connect(source_url, application_name="headwater watch")) as connection, translated(source_url):
         look = _look(connection, log, group, [row.oid for row in state.tables(group)], wal_end(connection))
@@ -85,7 +85,7 @@ class Watch(threading.Thread):
         self,
         source_url: str,
         state: State,
-        log: Timeline,
+        log: Definitions,
         group: str,
         also: Callable[[], None] = lambda: None,
         *,
@@ -124,6 +124,7 @@ class Watch(threading.Thread):
                 raise
             except (HeadwaterError, psycopg.Error) as error:
                 self._disconnect()
+                self._pending = None  # it may be another server from here on, which never was as that look shows it
                 _logger.warning("the catalog of group %r cannot be read now, and is read later: %s", self._group, error)
 
     def close(self) -> None:
@@ -243,7 +244,7 @@ class Watch(threading.Thread):
             self._connection = None
 
 
-def _look(connection: Connection, log: Timeline, group: str, oids: Iterable[int], since: Lsn) -> _Look:
+def _look(connection: Connection, log: Definitions, group: str, oids: Iterable[int], since: Lsn) -> _Look:
     wanted = list(oids)
     newest = {oid: log.newest(oid) for oid in wanted}  # first: what the stream brings from here on counts as newer
     with connection.transaction():

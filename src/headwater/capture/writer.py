@@ -6,16 +6,19 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headwater import failpoints
 from headwater.capture.buffer import Chunk, Defined, Notice
 from headwater.capture.columns import Versions, chunk_columns
 from headwater.capture.describer import Describer
 from headwater.capture.inprogress import Ended, RolledBack, StreamedRows
+from headwater.capture.quota import Quota
 from headwater.capture.spill import Spill
 from headwater.capture.staging import Complete, Staging
 from headwater.change import Lsn, Relation
@@ -52,7 +55,9 @@ class _Described:
 class Writer(threading.Thread):
     """Takes orders in turn; `captured` follows, and `wakeup` is readable when it has moved or the thread failed."""
 
-    def __init__(self, state: State, log: Staging[Any], group: str, captured: Lsn, complete: Complete) -> None:
+    def __init__(
+        self, state: State, log: Staging[Any], group: str, captured: Lsn, complete: Complete, quota: Quota
+    ) -> None:
         super().__init__(name=f"capture-writer-{group}", daemon=True)
         self.captured = captured
         self.wanted = Lsn(0)  # the furthest position that another process waits for
@@ -65,13 +70,19 @@ class Writer(threading.Thread):
         self._abandoned = False
         self._staged: list[Any] = []  # files of a transaction whose commit has not come yet
         self._versions: Versions = {}
-        self._spill = Spill(log, self._describer)
+        self._quota = quota
+        self._spill = Spill(log, self._describer, self._stage)
         self._polled = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether another order would have to wait."""
         return self._queue.full()
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether the log is full: nothing more is registered for now."""
+        return self._quota.waits
 
     def put(self, order: Order | None, timeout: float) -> bool:
         """Hand over an order (None: the last was it); False if there was no room in time."""
@@ -95,6 +106,7 @@ class Writer(threading.Thread):
     def close(self) -> None:
         """End the thread after what it is doing now; what is not registered by then is given up."""
         self._abandoned = True
+        self._quota.give_up()
         with suppress(queue.Full):
             self._queue.put_nowait(None)
         self.join()
@@ -149,10 +161,16 @@ class Writer(threading.Thread):
         if len(chunk.rows.sizes) or chunk.rows.notices:
             columns = chunk_columns(chunk, self._versions, _Described(chunk, self._versions, self._describer))
             if len(chunk.rows.sizes):
-                self._staged.append(self._log.stage(columns))
+                self._staged.append(self._stage(columns))
                 failpoints.hit("capture.written")
         if chunk.upto is not None:
             self._register(chunk.upto)
+
+    def _stage(self, columns: Mapping[str, pa.Array]) -> Any:
+        return self._quota.stage(columns, self._unregistered)
+
+    def _unregistered(self) -> int:
+        return self._spill.file_bytes + sum(each.file_bytes for each in self._staged)
 
     def _register(self, upto: Lsn) -> None:
         self._log.register(self._staged, self.captured, upto)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def log_problems(config: Config, known: Known) -> Iterator[HeadwaterError]:
     """What keeps the config's groups from staging changes; segments that are gone are only a warning."""
     try:
-        check_could_write(config.log)
+        check_could_write(config.log.path)
     except ConfigError as error:
         yield ConfigError(error.message.replace("data_path", "log"), hint=error.hint)
         return
@@ -34,7 +34,7 @@ def log_problems(config: Config, known: Known) -> Iterator[HeadwaterError]:
         return  # nothing has run yet, or the state does not answer, which is reported by itself
     with closing(State.connect(config.state_url)) as state:
         for name in groups:
-            yield from _problems(Log(state, name, config.log), known.tables[name])
+            yield from _problems(Log(state, name, config.log.path), known.tables[name])
 
 
 def _problems(log: Log, rows: list[TableRow]) -> Iterator[HeadwaterError]:

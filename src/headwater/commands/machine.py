@@ -133,7 +133,7 @@ def _config(path: Path, env: Mapping[str, str]) -> Iterator[Check]:
         )
         return
     yield Check("config", True, str(path))
-    places = {"log": config.log}
+    places = {"log": config.log.path}
     for name, lake in lake_addresses(config, env).items():
         places |= {f"{what} {name}": place for what, place in lake.folders().items()}
     for what, place in places.items():

@@ -17,11 +17,12 @@ from headwater.commands.maintainview import chores_text
 from headwater.commands.render import fitting, wrapped
 from headwater.commands.routeview import route_lines
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
-from headwater.words import counted, duration_text, short_duration, size_text
+from headwater.words import counted, duration_text, progress, short_duration, size_text
 
 __all__ = ["coloured", "json_of", "show"]
 
 _WIDTH = 80  # of a pipe; a terminal has its own
+_BAR = 20  # characters of a whole copy
 
 _STYLES = {
     "RUNNING": "green",
@@ -35,6 +36,7 @@ _STYLES = {
     "STOPPED": "bold red",
     "ERRORED": "bold red",
     "ERROR": "bold red",
+    "WARNING": "yellow",
 }
 
 
@@ -91,6 +93,7 @@ def _lines(status: Status, width: int) -> Iterator[str]:
     for group in status.groups:
         yield from wrapped(_facts(group, known=status.source_error is None), width)
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)
+        yield from wrapped((f"  WARNING: {each}" for each in group.warnings), width)
         if group.tables:
             yield ""
             yield from _table(group, width)
@@ -107,6 +110,8 @@ def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
     yield f"group {group.name} → lake {group.lake}: {group.state}, {_how_far(group)}"
     yield f"  capture {_part(group.capture)}{_slot(group, known=known)}"
     yield f"  delivery {_part(group.delivery)}{_staged(group)}"
+    if kept := _log(group):
+        yield f"  log {kept}"
     if group.schema_changes:
         verb = "reported by" if group.schema_changes == "event triggers" else "read from the"
         yield f"  schema changes are {verb} {group.schema_changes}"
@@ -166,8 +171,21 @@ def _slot(group: GroupStatus, *, known: bool) -> str:
         return ""
     if group.slot_active is None:
         return f"; slot {group.slot} is MISSING"
-    lost = ", which is lost" if group.wal_status == "lost" else ""
-    return f"; slot keeps {size_text(group.wal_bytes or 0)} of WAL{lost}"
+    limit = f" (at most {size_text(group.wal_limit_bytes)})" if group.wal_limit_bytes is not None else ""
+    return f"; slot keeps {size_text(group.wal_bytes or 0)} of WAL{limit}"
+
+
+def _log(group: GroupStatus) -> str:
+    """Its size, and who is furthest behind in it."""
+    size = size_text(group.log_bytes) if group.log_bytes else ""
+    if group.log_max_bytes is not None:
+        size = f"{size_text(group.log_bytes)} of at most {size_text(group.log_max_bytes)}"
+    oldest = group.oldest_change
+    if oldest is None:
+        return size
+    state = f" ({oldest.state})" if oldest.state else ""
+    age = duration_text(oldest.seconds)
+    return f"{size}; its oldest change, {age} old at {oldest.lsn}, waits for {oldest.held_by}{state}"
 
 
 def _staged(group: GroupStatus) -> str:
@@ -215,12 +233,22 @@ def _made_of(tables: Sequence[TableStatus]) -> dict[str, list[str]]:
     return shown
 
 
+def _copied(table: TableStatus) -> str:
+    """How far its copy is, with a bar if the size is known."""
+    if not table.copy_total:
+        return f"copied {counted(table.copied_rows, 'row')}"
+    total = max(table.copy_total, table.copied_rows)
+    share = table.copied_rows / total
+    bar = "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
+    rate = table.copied_rows / table.copy_seconds if table.copy_seconds else 0.0
+    return f"{bar} {share:.0%}, {progress(table.copied_rows, total, rate)}"
+
+
 def _notes(table: TableStatus) -> Iterator[str]:
     if table.resync:
         yield f"is to be copied again: {table.resync}"
     if table.state == "SNAPSHOT":
-        about = f"{table.copied_rows:,} of about {counted(table.copy_total, 'row')}" if table.copy_total else None
-        yield f"copied {about or counted(table.copied_rows, 'row')}"
+        yield _copied(table)
     elif table.error:
         again = f" (tried again at {table.retry_at:%H:%M:%S}; {_lag(table)})" if table.retry_at else ""
         yield f"ERROR: {table.error}{again}"

@@ -2,6 +2,7 @@
 
 from headwater.config.groups import Flush, Group, Inline, MatchedTable, Pattern, Table
 from headwater.config.lakes import DuckLake, Iceberg
+from headwater.config.log import StagedLog
 from headwater.config.maintenance import Expire, Maintenance, Window
 from headwater.config.model import DEFAULT_FILE, Config, Server, Spark
 from headwater.config.patterns import expanded
@@ -42,6 +43,7 @@ __all__ = [
     "RouteSource",
     "Server",
     "Spark",
+    "StagedLog",
     "Table",
     "Window",
     "expanded",

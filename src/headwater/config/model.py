@@ -20,12 +20,12 @@ from headwater.config.contradictions import Parts, contradictions
 from headwater.config.file import SECRET_NAME, Document, explain, read
 from headwater.config.groups import Group
 from headwater.config.lakes import DuckLake, Iceberg, Lake
+from headwater.config.log import StagedLog, staged_log
 from headwater.config.maintenance import Maintenance
 from headwater.config.routes import FromTemplate, Instance, Route
 from headwater.config.values import (
     GroupName,
     Name,
-    Place,
     Port,
     PostgresUrl,
     Text,
@@ -65,7 +65,7 @@ class Config(Model):
 
     source: PostgresUrl = Field(repr=False)
     state: Annotated[PostgresUrl | None, BeforeValidator(lambda url: url or None)] = Field(None, repr=False)
-    log: Place
+    log: Annotated[StagedLog, BeforeValidator(staged_log)]
     lakes: dict[Name, Lake]
     groups: dict[GroupName, Group] = Field(default={})
     routes: dict[Name, Route] = Field(default={})

@@ -60,6 +60,7 @@ __all__ = [
     "duration_or_off",
     "iceberg_secrets",
     "is_rest",
+    "place",
     "postgres_url",
     "url_secrets",
     "without_schema",
@@ -175,7 +176,7 @@ def _catalog_url(url: str, info: ValidationInfo) -> str:
     raise ValueError("not a DuckLake catalog (write sqlite:///file or postgresql://host/database?schema=name)")
 
 
-def _place(text: str, info: ValidationInfo) -> str:
+def place(text: str, info: ValidationInfo) -> str:
     """A folder made absolute, or an s3:// URL as it is."""
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -437,7 +438,7 @@ Rate = Annotated[
     PlainSerializer(lambda rate: f"{rate}B/s"),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["50MB/s", "1GB/s"]}),
 ]
-Place = Annotated[str, AfterValidator(_place)]
+Place = Annotated[str, AfterValidator(place)]
 SourceTable = Annotated[TableName, PlainValidator(_table_name), _named_so(WITHOUT_WILDCARD)]
 SourceTables = Annotated[TablePattern, PlainValidator(_table_pattern), _named_so(WITH_WILDCARD)]
 TablePatterns = Annotated[

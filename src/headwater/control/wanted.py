@@ -29,7 +29,7 @@ class Additions:
 
 def additions(state: State, config: Config) -> Additions:
     """What was added to this config; other configs may share the state, each with a log of its own."""
-    strange = {row.name for row in state.groups() if row.log is not None and row.log.place != config.log}
+    strange = {row.name for row in state.groups() if row.log is not None and row.log.place != config.log.path}
     groups = {name: each for name, each in state.added_groups().items() if name not in strange}
     return Additions(groups, [each for each in state.added_tables() if each.group not in strange])
 

@@ -24,7 +24,7 @@ from psycopg import sql
 
 from headwater.change import Column, Relation, TableName
 from headwater.errors import TableError, Unreachable
-from headwater.postgres.connect import connect, conninfo
+from headwater.postgres.connect import connect, conninfo, translated
 from headwater.postgres.settings import options, prepare
 from headwater.values.decode import Bad, Decoded, decode
 from headwater.values.moments import DAY_US, INFINITE_DAY, INFINITE_US
@@ -91,9 +91,15 @@ def files_of(conn: psycopg.Connection, oid: int) -> dict[int, int]:
 @contextmanager
 def showing(url: str, snapshot: str) -> Iterator[psycopg.Connection]:
     """A connection in a transaction that sees an exported snapshot."""
-    with closing(connect(url, application_name="headwater copy")) as connection:
+    with closing(connect(url, application_name="headwater copy")) as connection, translated(url):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
+        try:
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
+        except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as exc:
+            raise Unreachable(
+                f"the exported snapshot {snapshot!r} is gone: {exc}",
+                hint="its connection was lost: `headwater run` exports another one by itself",
+            ) from exc
         yield connection
 
 

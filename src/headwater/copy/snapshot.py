@@ -20,10 +20,11 @@ _logger = logging.getLogger("headwater.copy")
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """`SET TRANSACTION SNAPSHOT snapshot_name` shows the source at exactly this position."""
+    """`SET TRANSACTION SNAPSHOT snapshot_name` shows the source at exactly this position of its timeline."""
 
     lsn: Lsn
     snapshot_name: str
+    timeline: int
 
 
 @contextmanager
@@ -35,10 +36,10 @@ def exported_snapshot(url: str, report_after: float = 5.0) -> Iterator[Exported]
     with closing(Replication(url, "headwater export")) as connection:
         option = "(SNAPSHOT 'export')" if connection.server_version >= 15 else "EXPORT_SNAPSHOT"
         name = f"headwater_copy_{uuid.uuid4().hex[:16]}"
-        waits = _Waits(url, report_after)
+        waits, timeline = _Waits(url, report_after), connection.timeline_id()
         row = connection.query(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {option}", waits.report)
         # The connection must not run another command: that would end the snapshot. Closing it drops the slot.
-        yield Exported(Lsn.parse(row[1]), row[2])
+        yield Exported(Lsn.parse(row[1]), row[2], timeline)
 
 
 class _Waits:

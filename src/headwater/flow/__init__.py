@@ -12,9 +12,11 @@ from headwater.flow.maintain import maintain, merge_files
 from headwater.flow.mirroring import Mirroring, retry, tidy, try_again
 from headwater.flow.names import settle_names
 from headwater.flow.recording import Delivered
+from headwater.flow.room import LogRoom
 
 __all__ = [
     "Delivered",
+    "LogRoom",
     "Mirroring",
     "Pace",
     "capture",

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 
+from headwater.capture.quota import Room
 from headwater.capture.run import run_capture
 from headwater.capture.watch import Watch
 from headwater.errors import HeadwaterError, OperatorMustAct
@@ -23,15 +24,16 @@ def capture(
     also: Callable[[], None] = lambda: None,
     *,
     look_every: float = 2.0,
+    room: Room | None = None,
 ) -> None:
     """Source → log, until `stop` is set: durable and registered first, only then may PostgreSQL recycle its WAL.
 
     Beside it the source's catalog is watched, for changes without a row, with `look_every` seconds between two
-    looks; `also` is called with each.
+    looks; `also` is called with each. Without `room` the log may grow as the disk allows.
     """
     with closing(Watch(source_url, state, log, log.group, also, every=look_every, failed=stop.set)) as watch:
         watch.start()
-        run_capture(source_url, state, log, log.group, stop=stop)
+        run_capture(source_url, state, log, log.group, stop=stop, room=room)
     try:
         watch.check()
     except OperatorMustAct as error:

@@ -11,14 +11,16 @@ from typing import Any
 from headwater import failpoints
 from headwater.change import Lsn
 from headwater.copy.snapshot import Exported, exported_snapshot
-from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError
+from headwater.errors import AlreadyDelivered, CommitConflict, HeadwaterError, TableError, Unreachable
 from headwater.flow.copyplan import CopyPlan, PlannedTable, planned
 from headwater.flow.copyrange import CopyRanges
+from headwater.flow.forks import outdated, settle_fork
 from headwater.flow.mirroring import Mirroring, check_lake, fail
 from headwater.flow.progress import progress_logged
 from headwater.lake.sink import Copy, Landed, Standing
 from headwater.lake.target import Destination, Reports
 from headwater.merge.outcome import Written, failures, reports_of
+from headwater.source.server import pass_wal
 from headwater.spark import Survived, deal, run_tasks, surviving
 from headwater.state import TableRow
 from headwater.state.copies import KeptCopy
@@ -53,10 +55,14 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Callable[[], Pace] = Pa
         return {}
     with alone():  # a delivery that was under way may have moved them; later ones leave them out
         m.sink.look_again()
+        settle_fork(m)
         rows = {row.oid: row for row in _waiting(m)}
+        ahead = [each.position for oid, each in m.sink.standings().items() if oid in rows]
     if not rows:
         return {}
     collect_copies(m)
+    if ahead:
+        pass_wal(m.source_url, max(ahead))  # no table goes back in the lake
     with exported_snapshot(m.source_url) as exported:
         plan = planned(m, list(rows.values()), exported)
         if not plan.tables:
@@ -78,6 +84,9 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Callable[[], Pace] = Pa
         return {}
     with alone():
         m.sink.look_again()
+        settle_fork(m)
+        if outdated(m, exported.timeline):
+            return {}  # the tables wait for another copy, which begins without what was forgotten just now
         landed = _landed(m, attempt, {row.oid: kept[row.oid] for row in copied}, copied)
         if landed is None:
             return {}
@@ -98,6 +107,8 @@ def _written(
     logger.info("copying %s at %s in %s", tables, exported.lsn, ranges)
 
     def job(oids: Collection[int]) -> tuple[Copy[Lsn], dict[int, str]]:
+        if outdated(m, exported.timeline):
+            raise Unreachable("the source was promoted while tables were being copied", hint="they are copied again")
         kept = m.state.kept_copies(m.group)
         attempt = m.sink.begin_copy([_mirror(m, plan.tables[oid], kept.get(oid)) for oid in oids], plan.names)
         m.state.begin_copy(m.group, {oid: (plan.tables[oid].definition, attempt.note(oid)) for oid in oids})

@@ -9,6 +9,7 @@ from headwater import failpoints
 from headwater import merge as merging
 from headwater.change import Lsn
 from headwater.errors import AlreadyDelivered, CommitConflict, LogGap, TableError
+from headwater.flow.forks import forked, settle_fork
 from headwater.flow.gaps import mend
 from headwater.flow.mirroring import Mirroring
 from headwater.flow.names import granted
@@ -29,6 +30,7 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
     Tables that are behind the others come up to them first. With `leave_behind`, those that still catch up after their
     copy do not: so others need not wait until they have.
     """
+    settle_fork(m)
     plan = m.sink.plan()
     tables = chosen(m, plan, leave_behind=leave_behind)
     if not tables.taking_part:
@@ -37,6 +39,8 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
         batch = staged(m, tables)
     except LogGap:
         mend(m)
+        return record(m, tables, Delivered())
+    if forked(m) is not None:  # after it was read: the batch may be of the new timeline
         return record(m, tables, Delivered())
     if not batch.segments and not tables.behind and not batch.changes:
         hindmost = min([batch.upto, *(each.position for each in tables.left.values())])

@@ -43,7 +43,7 @@ class LogBatch:
         """Whether the table is truncated in it; a subtransaction that was rolled back does not count."""
         segments = tuple(dict.fromkeys(each.segment for each in self.parts if "T" in each.part.ops))
         found = self._changes().read(segments, {table.oid: table})
-        return any(pc.any(pc.equal(read.rows["op"], TRUNCATE)).as_py() for read in found)
+        return any(pc.any(pc.equal(reads.rows["op"], TRUNCATE)).as_py() for reads in found)
 
     def units(self, table: Mirror, key: tuple[str, ...], lake: MirrorRows | None, tasks: int) -> list[ImageUnit]:
         """The events, in at most so many units of similar size."""

@@ -18,6 +18,7 @@ from headwater.lake.sink import Sink
 from headwater.log import Log
 from headwater.merge import SPLIT_FROM, Scratch
 from headwater.state import State, TableRow
+from headwater.state.holding import needed_from
 from headwater.state.transitions import Failed, Retried
 from headwater.words import counted
 
@@ -25,7 +26,6 @@ __all__ = ["Mirroring", "check_lake", "fail", "give_up", "retry", "tidy", "try_a
 
 logger = logging.getLogger(__name__)
 
-RETENTION = timedelta(hours=1)  # of segments that every table has passed
 RETRY_FIRST, RETRY_LONGEST = timedelta(seconds=30), timedelta(minutes=30)
 
 
@@ -46,6 +46,7 @@ class Mirroring:
     range_pages: int = FEWEST_PAGES  # that a copy reads at once, at least
     indexes: KeyIndexes | None = None  # of the keys in the lake's files; None: they are read each time
     inline_rows: int | None = None  # that a table may have in the lake's catalog; None: rows go into files only
+    retention: timedelta = timedelta(hours=1)  # of segments that every table and route has passed
 
     def close(self) -> None:
         """Give back the lake's connections; state and Spark belong to whoever opened them."""
@@ -102,14 +103,7 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
-    waiting = [row for row in m.state.tables(m.group) if row.state != "REMOVED"]
-    # Of a table that was dropped nothing more comes.
-    needed = [row for row in waiting if not (row.stopped and row.dropped_lsn)]
-    positions = [at for row in needed if (at := _needed_from(row)) is not None]
-    if positions and (gone := m.log.trim(min([*positions, *routes]), RETENTION) + m.log.collect_orphans()):
+    positions = [at for row in m.state.tables(m.group) if (at := needed_from(row)) is not None]
+    trimmed = m.log.trim(min([*positions, *routes]), m.retention) if positions else 0
+    if gone := trimmed + m.log.collect_orphans():
         logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))
-
-
-def _needed_from(row: TableRow) -> Lsn | None:
-    """From where on a table needs the log; None: a copy that has not begun brings all that came before it."""
-    return row.copy_lsn if row.position is None and row.state in ("SNAPSHOT", "PAUSED") else row.position

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from headwater.change import Lsn, TableName
+from headwater.change import Column, Lsn, TableName
 from headwater.errors import CannotFollow, TableError
 from headwater.flow.mirroring import Mirroring
 from headwater.flow.tables import DeliveryTables, StagedBatch
@@ -39,10 +40,11 @@ def prepared(m: Mirroring, plan: Plan[Lsn], tables: DeliveryTables, batch: Stage
         try:
             if newest.generation != generations.get(oid, 0):
                 raise CannotFollow(f"{newest.table}: {newest.reason}")
-            kinds = lake_types(newest.columns, row.options.types, calendar_only=m.sink.calendar_only)
-            evolved = _evolved(plan, row, standing, changes, kinds)
+            asked = tuple(row.options.types.items())
+            columns = _mirror_columns(newest.columns, asked, calendar_only=m.sink.calendar_only)
+            evolved = _evolved(plan, row, standing, changes, {each.name: each.kind for each in columns})
             if changes.rows:
-                mirrors[oid] = _mirror(row, standing, changes, kinds)
+                mirrors[oid] = _mirror(row, standing, changes, columns)
         except TableError as error:
             failed[oid] = Failure.of(error)
             continue
@@ -84,14 +86,22 @@ def _evolved(
     return evolved
 
 
-def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, kinds: Mapping[str, LakeType]) -> Mirror:
-    columns = changes.newest.columns
+@lru_cache(maxsize=4096)  # tables that are alike share theirs, which are made once and sent to Spark once
+def _mirror_columns(
+    columns: tuple[Column, ...], asked: tuple[tuple[str, str], ...], *, calendar_only: bool
+) -> tuple[MirrorColumn, ...]:
+    """The columns of a mirror; `asked` are the types that the config wants."""
+    kinds = lake_types(columns, dict(asked), calendar_only=calendar_only)
+    return tuple(MirrorColumn(each.name, kinds[each.name], each.attnum, each.missing) for each in columns)
+
+
+def _mirror(row: TableRow, standing: Standing[Lsn], changes: TableChanges, columns: tuple[MirrorColumn, ...]) -> Mirror:
     overlaps = row.copy_lsn is not None and standing.position < row.copy_lsn
     return Mirror(
         oid=row.oid,
         name=str(changes.newest.table),
         start=standing.position,
-        columns=tuple(MirrorColumn(each.name, kinds[each.name], each.attnum, each.missing) for each in columns),
+        columns=columns,
         key=key_names(changes),
         rows=changes.rows,
         bytes=changes.bytes,

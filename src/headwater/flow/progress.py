@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 from headwater.errors import Unreachable
 from headwater.flow.mirroring import Mirroring
-from headwater.words import counted, duration_text
+from headwater.words import progress
 
-__all__ = ["progress", "progress_logged"]
+__all__ = ["progress_logged"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,3 @@ def _copied(m: Mirroring, oids: Container[int]) -> tuple[int, int]:
     """How many rows of these tables are copied, and about how many there are."""
     rows = [row for row in m.state.tables(m.group) if row.oid in oids]
     return sum(row.copied_rows for row in rows), sum(max(row.copy_total or 0, row.copied_rows) for row in rows)
-
-
-def progress(copied: int, total: int, rate: float) -> str:
-    """How far a copy is, how fast it is, and how long it will take: as far as that can be known."""
-    said = f"copied {copied:,} of about {counted(total, 'row')} so far"
-    if rate < 1:
-        return said
-    left = f", about {duration_text((total - copied) / rate)} left" if total > copied else ""
-    return f"{said}: {rate:,.0f} rows/s{left}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from headwater.change import Lsn, NewestCommit, Relation
+from headwater.change import Column, Facts, Lsn, NewestCommit, Relation
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring, check_lake
 from headwater.flow.versions import TableChanges, next_key_change, table_changes
@@ -16,6 +17,8 @@ from headwater.state import TableRow
 from headwater.state.transitions import Repositioned
 
 __all__ = ["DeliveryTables", "StagedBatch", "chosen", "staged"]
+
+_NO_FACTS = Facts()  # nothing that is done to rows depends on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +89,42 @@ class StagedBatch:
 
     @property
     def reader(self) -> StagedChanges:
-        relations = {relation.id: relation for each in self.changes.values() for relation in each.versions}
+        versions = (relation for each in self.changes.values() for relation in each.versions)
+        relations = {each.id: replace(each, columns=_shared(each.columns), facts=_NO_FACTS) for each in versions}
         return StagedChanges(self.segments, relations, self.upto)
+
+
+@lru_cache(maxsize=4096)
+def _shared(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The same columns for all tables that have these, so that they are sent to Spark once."""
+    return columns
 
 
 def staged(m: Mirroring, tables: DeliveryTables) -> StagedBatch:
     """The next batch for these tables; it never goes past a change of a key."""
     positions = {oid: each.position for oid, each in tables.taking_part.items()}
     batch = m.log.read(tables.start, tables.upto, m.max_rows)
-    parts = _parts(m, batch, positions)
+    relations, parts = _parts(m, batch, positions)
     while (cut := next_key_change(parts, positions)) is not None:
         batch = m.log.read(tables.start, cut, m.max_rows)
-        parts = _parts(m, batch, positions)
+        relations, parts = _parts(m, batch, positions)
     defined = m.log.defined(positions, tables.start, batch.upto)
     wanted = {relation.id for relation, _ in parts}
     wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
+    if not wanted <= relations.keys():  # asked for together, they come in the order of the timeline
+        relations = m.log.relations(wanted)
+    versions = [relation for id_, relation in relations.items() if id_ in wanted]
     segments = tuple(Segment(each.path, each.bytes, each.commit, each.aborted) for each in batch.segments)
-    return StagedBatch(segments, batch.upto, table_changes(parts, m.log.relations(wanted).values()), batch.newest)
+    return StagedBatch(segments, batch.upto, table_changes(parts, versions), batch.newest)
 
 
-def _parts(m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]) -> list[tuple[Relation, Part]]:
-    """The parts of the segments that hold something new for a table."""
+def _parts(
+    m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]
+) -> tuple[Mapping[int, Relation], list[tuple[Relation, Part]]]:
+    """The versions that the segments have rows of, in the order of the timeline; the parts that are new for a table."""
     relations = m.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
     found = [(relations[part.relation_id], part) for segment in batch.segments for part in segment.parts]
-    return [
+    return relations, [
         (relation, part)
         for relation, part in found
         if relation.oid in positions

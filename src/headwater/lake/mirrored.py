@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from headwater.change import Relation
+from headwater.change import Column, Relation
 
 __all__ = ["MirroredColumns"]
 
@@ -19,10 +20,17 @@ class MirroredColumns:
     types: dict[int, tuple[int, int]] = field(default_factory=dict)
     key: frozenset[int] = frozenset()
 
+    def __hash__(self) -> int:
+        return hash((len(self.fields), self.key))
+
     @classmethod
     def of(cls, relation: Relation, fields: dict[int, int]) -> MirroredColumns:
-        types = {column.attnum: (column.type_oid, column.typmod) for column in relation.columns}
-        return cls(fields, types, relation.key_attnums)
+        return cls.of_columns(relation.columns, fields)
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[Column], fields: dict[int, int]) -> MirroredColumns:
+        types = {column.attnum: (column.type_oid, column.typmod) for column in columns}
+        return cls(fields, types, frozenset(column.attnum for column in columns if column.key))
 
     @classmethod
     @lru_cache(maxsize=1024)  # a thousand destinations of a route have the same

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.pickling import pickled_by_fields
+
 __all__ = [
     "SETTLED",
     "Destination",
@@ -31,6 +33,7 @@ __all__ = [
 Part = Literal["rows", "quarantine"]
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where rows are written: to the mirror of a source table, or to the quarantine.
@@ -114,6 +117,10 @@ class Target(Protocol[PlaceT_contra]):
     @property
     def source(self) -> str:
         """Whose tables these are: several pipelines may share a lake, and its quarantine."""
+        ...
+
+    def only(self, tables: Collection[int]) -> Target[PlaceT_contra]:
+        """What concerns these tables, by the source's OIDs, and the quarantine: less to send to a worker."""
         ...
 
     def searching(self, places: Collection[PlaceT_contra]) -> AbstractContextManager[None]:

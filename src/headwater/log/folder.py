@@ -71,10 +71,11 @@ class Folder:
     def uri_of(self, name: str) -> str:
         return f"{self.uri}/{name}"
 
-    def write(self, name: str, table: pa.Table) -> None:
-        """Write a segment and make it durable."""
+    def write(self, name: str, table: pa.Table) -> int:
+        """Write a segment and make it durable; return the size of the file."""
         with self._written(name), durable(self._system, f"{self._path}/{name}") as sink:
             segment.write(table, sink)
+            return sink.tell()
 
     @contextmanager
     def _written(self, name: str) -> Iterator[None]:

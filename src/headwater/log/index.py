@@ -27,7 +27,8 @@ class Written:
     first_lsn: Lsn
     last_lsn: Lsn
     rows: int
-    bytes: int
+    bytes: int  # in memory
+    file_bytes: int
     first_commit: datetime  # by the source's clock, like the next
     last_commit: datetime
     parts: tuple[Part, ...]
@@ -98,9 +99,9 @@ class Index:
     def _add(self, connection: Connection, each: Written, upto: Lsn) -> None:
         row = connection.execute(
             "INSERT INTO headwater.segments"
-            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, first_commit_at, last_commit_at,"
-            " streamed_ts, streamed_xid, aborted)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
+            " (group_name, path, first_lsn, last_lsn, end_lsn, rows, bytes, file_bytes, first_commit_at,"
+            " last_commit_at, streamed_ts, streamed_xid, aborted)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint[]) RETURNING id",
             (
                 self._group,
                 each.name,
@@ -109,6 +110,7 @@ class Index:
                 upto,
                 each.rows,
                 each.bytes,
+                each.file_bytes,
                 each.first_commit,
                 each.last_commit,
                 each.streamed and each.streamed.ts,
@@ -178,6 +180,20 @@ class Index:
             row[0]
             for row in self._state.query("SELECT path FROM headwater.segments WHERE group_name = %s", (self._group,))
         }
+
+    def size(self) -> int:
+        """Bytes of the registered files."""
+        query = "SELECT coalesce(sum(file_bytes), 0)::bigint FROM headwater.segments WHERE group_name = %s"
+        return int(self._state.query(query, (self._group,))[0][0])
+
+    def end_of_oldest(self, size: int) -> Lsn | None:
+        """Where the oldest segments end that have so many bytes together; None: all of them have fewer."""
+        rows = self._state.query(
+            "SELECT min(end_lsn) FROM (SELECT end_lsn, sum(file_bytes) OVER (ORDER BY end_lsn) AS size"
+            " FROM headwater.segments WHERE group_name = %s) AS oldest WHERE size >= %s",
+            (self._group, size),
+        )
+        return rows[0][0] if rows else None
 
     def changed(self, names: Collection[str]) -> list[tuple[int, Lsn, Lsn]]:
         """The tables with changes in these files: OID, the last of these commits, and the end of its segment."""

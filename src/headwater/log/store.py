@@ -88,11 +88,12 @@ class Log:
         table = segment.clustered(columns)
         lsns = pc.min_max(columns["commit_lsn"])
         first, last = Lsn(lsns["min"].as_py()), Lsn(lsns["max"].as_py())
-        # Bytes in memory, not on disk: a reader's memory is planned by them.
-        name = self._write(table, first)
+        name, file_bytes = self._write(table, first)
         times = pc.min_max(columns["commit_ts"])
         commits = times["min"].as_py(), times["max"].as_py()
-        return Written(name, first, last, table.num_rows, table.nbytes, *commits, segment.parts(table))
+        # Bytes in memory, too: a reader's memory is planned by them.
+        sizes = table.num_rows, table.nbytes, file_bytes
+        return Written(name, first, last, *sizes, *commits, segment.parts(table))
 
     def leave_out(self, written: Sequence[Written], xids: npt.NDArray[np.int64]) -> tuple[list[Written], set[int]]:
         """A streamed transaction's files without the rows of these subtransactions, and the relation versions left.
@@ -242,6 +243,14 @@ class Log:
         self._folder.delete(uri.rsplit("/", 1)[1] for uri in orphans)
         return len(orphans)
 
+    def size(self) -> int:
+        """Bytes of the registered segments on disk."""
+        return self._index.size()
+
+    def end_of_oldest(self, size: int) -> Lsn | None:
+        """Where the oldest segments end that have so many bytes together; None: all of them have fewer."""
+        return self._index.end_of_oldest(size)
+
     def trim(self, before: Lsn, retention: timedelta = timedelta(0)) -> int:
         """Delete segments that every reader has passed (they end at or below `before`) and that are old enough."""
         names = self._index.trim(before, retention)
@@ -274,10 +283,10 @@ class Log:
         copied = recorded is not None and found == recorded.id and self._folder.is_copy_of(recorded.place)
         return strange_log(self.group, self._folder.root, found, recorded, copied=copied)
 
-    def _write(self, table: pa.Table, first: Lsn) -> str:
+    def _write(self, table: pa.Table, first: Lsn) -> tuple[str, int]:
+        """The name of a new file, and its size."""
         name = f"{first.value:016X}-{uuid.uuid4().hex}.parquet"  # unique: no file is ever overwritten
-        self._folder.write(name, table)
-        return name
+        return name, self._folder.write(name, table)
 
     def _living(self, each: Written, xids: npt.NDArray[np.int64]) -> Written:
         table = self._folder.read(each.name, ["relation", "xid"])
@@ -287,9 +296,9 @@ class Log:
     def _settled(self, each: Written, commit: Committed, versions: Mapping[int, int]) -> Written:
         lsn = commit.lsn
         if versions.keys() & {part.relation_id for part in each.parts}:
-            name = self._write(segment.renamed(self._folder.read(each.name), versions), lsn)
+            name, file_bytes = self._write(segment.renamed(self._folder.read(each.name), versions), lsn)
             self.discard([each])
-            each = replace(each, name=name)
+            each = replace(each, name=name, file_bytes=file_bytes)
         parts = (
             replace(part, relation_id=versions.get(part.relation_id, part.relation_id), first_lsn=lsn, last_lsn=lsn)
             for part in each.parts

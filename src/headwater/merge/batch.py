@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headwater.change import Position
@@ -19,3 +19,8 @@ class Batch:
     reader: ChangeReader
     mirrors: Mapping[int, Mirror]  # by the source's OID
     upto: Position
+
+    def only(self, tables: Collection[int]) -> Batch:
+        """The changes to these tables."""
+        mirrors = {oid: mirror for oid, mirror in self.mirrors.items() if oid in tables}
+        return Batch(self.reader.only(tables), mirrors, self.upto)

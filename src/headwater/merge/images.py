@@ -54,7 +54,9 @@ class ImageUnit:
     lake: MirrorRows | None
 
     def read(self, columns: Sequence[MirrorColumn], of_deletes: Sequence[MirrorColumn]) -> Iterator[pa.Table]:
-        for read in self.changes.read(self.segments, {self.table.oid: self.table}):
+        for read in (
+            each for reads in self.changes.read(self.segments, {self.table.oid: self.table}) for each in reads.each()
+        ):
             images = _Images.of(self, read, (*columns, *of_deletes))
             if len(images.parts.new.rows):
                 yield images.upserts(columns)

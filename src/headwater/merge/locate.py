@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headwater import failpoints
 from headwater.lake.indexes import KeyIndexes, Parts
 from headwater.lake.keyindex import Found, KeyIndex, Keys, index_parts, index_schema
-from headwater.lake.target import Place, Target, rows_of
+from headwater.lake.target import Place, Taken, Target, rows_of
 from headwater.merge.alike import FEW_ROWS, TABLES_AT_ONCE
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece
@@ -55,6 +55,12 @@ class Locate:
     based: frozenset[int]  # tables in which rows take values from those they replace
     indexes: KeyIndexes | None = None  # of the keys of large files
 
+    def only(self, placed: Mapping[int, tuple[int, ...]]) -> Locate:
+        """The same for these tables, with what they need."""
+        kept = tuple(each for each in self.kept if each.oid in placed)
+        batch, target = self.batch.only(placed.keys()), self.target.only(placed.keys())
+        return Locate(batch, target, self.room, placed, kept, self.based & placed.keys(), self.indexes)
+
     def __call__(self, places: tuple[Place, ...]) -> Iterator[Piece | Older | Written | Failed]:
         outgoing = Outgoing(self.room)
         for found in self.found(places):
@@ -72,12 +78,12 @@ class Locate:
                     matches = self._matches_of_all(oids, tables) if len(oids) > 1 else None
                 except Exception:  # of some table: alone, it will say what
                     matches = None
+                if matches is not None:
+                    yield from self._taken(oids, matches)
+                    continue
                 for oid in oids:
                     try:
-                        if matches is None:
-                            yield from self._searched(tables[oid], self._wanted(oid))  # one key set at a time
-                        else:
-                            yield from self._taken(oid, matches.get(oid, ()))
+                        yield from self._searched(tables[oid], self._wanted(oid))  # one key set at a time
                     except Exception as error:
                         yield Failed(oid, Failure(str(table_error(error))))
 
@@ -86,7 +92,7 @@ class Locate:
         alike: defaultdict[Hashable, list[int]] = defaultdict(list)
         for oid, places in tables.items():
             mirror, rows = self.batch.mirrors[oid], sum(each.rows for each in places)
-            if mirror.key and oid not in self.based and rows <= FEW_ROWS:
+            if mirror.key and oid not in self.based and rows <= FEW_ROWS and len(self.placed[oid]) == 1:
                 alike[tuple(mirror.key_types)].append(oid)
             else:
                 yield (oid,)
@@ -104,15 +110,38 @@ class Locate:
         found = search(self.target, places, self.batch.mirrors[oids[0]].key_types, touched)
         return {oid: tuple(mine) for oid, mine in groupby(found, lambda match: _table_of(match.place))}
 
-    def _taken(self, oid: int, matches: Iterable[Match]) -> Iterator[pa.RecordBatch | Written]:
-        buckets = np.array(self.placed[oid], np.int32)
-        for place, at, keys in matches:
-            taken = self.target.take_out(place, pa.array(at))
-            if taken is not None:
-                yield Written(rows_of(oid), taken.report)
-                found = keys.filter(taken.alive)
-                yield _located(buckets[key_bucket(found, len(buckets))], oid, found, taken.row_ids)
-            failpoints.hit("deliver.located", self.batch.mirrors[oid].name)
+    def _taken(
+        self, oids: Sequence[int], matches: Mapping[int, Sequence[Match]]
+    ) -> Iterator[pa.RecordBatch | Written | Failed]:
+        """Take out what was found in these tables; one record batch tells of all of it."""
+        found: list[tuple[int, pa.Array, Taken]] = []
+        for oid in oids:
+            mine: list[tuple[int, pa.Array, Taken]] = []
+            try:
+                for place, at, keys in matches.get(oid, ()):
+                    taken = self.target.take_out(place, pa.array(at))
+                    if taken is not None:
+                        yield Written(rows_of(oid), taken.report)
+                        mine.append((oid, keys, taken))
+                    failpoints.hit("deliver.located", self.batch.mirrors[oid].name)
+            except Exception as error:
+                yield Failed(oid, Failure(str(table_error(error))))
+            else:
+                found += mine
+        if found:
+            yield self._located(found)
+
+    def _located(self, found: Sequence[tuple[int, pa.Array, Taken]]) -> pa.RecordBatch:
+        oids = np.repeat([oid for oid, _, _ in found], [len(taken.row_ids) for *_, taken in found])
+        alive = pa.concat_arrays([taken.alive for *_, taken in found])
+        keys = pa.concat_arrays([keys for _, keys, _ in found]).filter(alive)
+        first = {oid: self.placed[oid][0] for oid, _, _ in found}  # one with several is not searched with others
+        return _located(
+            np.array([first[oid] for oid in oids.tolist()], np.int32),
+            oids,
+            keys,
+            pa.concat_arrays([taken.row_ids for *_, taken in found]),
+        )
 
     def _searched(self, places: Iterable[Place], wanted: _Wanted) -> Iterator[pa.RecordBatch | Older | Written]:
         for place in places:
@@ -131,7 +160,8 @@ class Locate:
         yield Written(rows_of(oid), taken.report)  # first: what fails after it knows what to delete
         at, found = at[taken.alive.to_numpy(zero_copy_only=False)], found.filter(taken.alive)
         if wanted.left is None:
-            yield _located(buckets[key_bucket(found, len(buckets))], oid, found, taken.row_ids)
+            oids = np.full(len(found), oid)
+            yield _located(buckets[key_bucket(found, len(buckets))], oids, found, taken.row_ids)
         if wanted.bases is not None:
             yield from self._older(place, at, found, wanted)
 
@@ -215,9 +245,9 @@ class _Wanted:
         return at[chosen], found.take(pa.array(chosen, pa.int64()))
 
 
-def _located(buckets: np.ndarray, oid: int, key: pa.Array, row_id: pa.Array) -> pa.RecordBatch:
-    oids = pa.array(np.full(len(buckets), oid), pa.int64())
-    return pa.record_batch([pa.array(buckets, pa.int32()), oids, key.cast(pa.binary()), row_id], schema=LOCATED)
+def _located(buckets: np.ndarray, oids: np.ndarray, key: pa.Array, row_id: pa.Array) -> pa.RecordBatch:
+    columns = [pa.array(buckets, pa.int32()), pa.array(oids, pa.int64()), key.cast(pa.binary()), row_id]
+    return pa.record_batch(columns, schema=LOCATED)
 
 
 def _table_of(place: Place) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.change import Position
+from headwater.pickling import pickled_by_fields
 from headwater.values.types import LakeType
 
 __all__ = ["Mirror", "MirrorColumn"]
@@ -29,6 +30,7 @@ class MirrorColumn(NamedTuple):
         return None if self.missing is None else self.missing.encode()
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Mirror:
     """A table of the batch: the position of its mirror, its newest columns, and how many changes there are for it."""

@@ -19,6 +19,7 @@ __all__ = [
     "UPDATE",
     "UPSERT",
     "NetChanges",
+    "NetTables",
     "fold_bag",
     "fold_table",
     "fold_tables",
@@ -108,7 +109,28 @@ def of_plain_tables(changes: pa.Table, bags: Sequence[int]) -> np.ndarray:
     return ~np.isin(oids, np.concatenate([np.array(bags, np.int64), np.unique(special)]))
 
 
-def fold_tables(changes: pa.Table) -> Iterator[tuple[int, NetChanges]]:
+class NetTables(NamedTuple):
+    """What the changes of many tables amount to: `NetChanges` of one table after the other, without any holes."""
+
+    tables: list[int]  # by their OIDs, ascending
+    upserts: pa.Table  # of UPSERT
+    upsert_edges: list[int]  # where each table's begin, and where the last one's end
+    touched: pa.Array
+    touched_edges: list[int]
+
+    def each(self) -> Iterator[tuple[int, NetChanges]]:
+        for oid, (start, end), (first, last) in self.spans():
+            yield (
+                oid,
+                NetChanges(False, self.upserts.slice(start, end - start), self.touched.slice(first, last - first)),
+            )
+
+    def spans(self) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
+        """Of each table, where its upserts and its touched keys are."""
+        return zip(self.tables, pairwise(self.upsert_edges), pairwise(self.touched_edges), strict=True)
+
+
+def fold_tables(changes: pa.Table) -> NetTables:
     """Like `fold_table` for many tables at once, whose changes are in order: no truncate, and no row with holes."""
     oids, ops = changes["oid"].to_numpy(), changes["op"].to_numpy()
     tables, numbers = np.unique(oids, return_inverse=True)
@@ -119,10 +141,7 @@ def fold_tables(changes: pa.Table) -> Iterator[tuple[int, NetChanges]]:
     upsert_edges, key_edges = (
         np.searchsorted(numbers[at], np.arange(len(tables) + 1)).tolist() for at in (kept, touched)
     )
-    for oid, (start, end), (from_, to) in zip(
-        tables.tolist(), pairwise(upsert_edges), pairwise(key_edges), strict=True
-    ):
-        yield oid, NetChanges(False, upserts.slice(start, end - start), keys.slice(from_, to - from_))
+    return NetTables(tables.tolist(), upserts, upsert_edges, keys, key_edges)
 
 
 def _scattered(changes: pa.Table, ops: np.ndarray, holes: np.ndarray, first: np.ndarray) -> bool:

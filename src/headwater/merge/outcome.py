@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from headwater.errors import CannotFollow, TableError
 from headwater.lake.target import Destination, Reports
+from headwater.pickling import pickled_by_fields
 
 __all__ = ["Failed", "Failure", "Failures", "Merged", "Written", "failures", "reports_of"]
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a table cannot go on."""

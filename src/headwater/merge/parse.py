@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import CannotFollow
 from headwater.lake.target import PartitionSet, Target
-from headwater.merge.alike import FEW_BYTES, FEW_ROWS, alike
+from headwater.merge.alike import alike
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Outgoing, Piece, incoming
 from headwater.merge.mirror import Mirror
@@ -21,6 +21,7 @@ from headwater.merge.net import (
     CHANGE,
     TRUNCATE,
     NetChanges,
+    NetTables,
     fold_bag,
     fold_table,
     fold_tables,
@@ -29,8 +30,9 @@ from headwater.merge.net import (
     split_tables,
 )
 from headwater.merge.outcome import Failed, Failure
-from headwater.merge.reader import Read
-from headwater.merge.scratch import Kept, Scratch, one_batch
+from headwater.merge.reader import Read, Reads
+from headwater.merge.scratch import Kept, Scratch, Span, one_batch
+from headwater.pickling import pickled_by_fields
 from headwater.spark.faults import table_error
 from headwater.values.keys import key_bucket, key_values, leading_bounds
 
@@ -41,6 +43,7 @@ _READ = ["commit_lsn", "seq", "op", "message"]
 _ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Folded:
     """A table's net changes in one bucket: where they lie, and what is known about the keys that they touch."""
@@ -49,9 +52,9 @@ class Folded:
     touched: int
     bounds: tuple[int, int] | None  # of the first column of these keys
     partitions: PartitionSet | None  # in which alone they can be, if that is known
-    truncated: bool
-    based: bool  # some rows need values of those they replace
-    scattered: bool  # all of the table is needed in one bucket
+    truncated: bool = False
+    based: bool = False  # some rows need values of those they replace
+    scattered: bool = False  # all of the table is needed in one bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,51 +76,51 @@ class Parse:
             try:
                 yield from self._parsed(reads)
             except Exception:  # of some table alone, or raised again
-                for read in reads:
+                for read in reads.each():
                     yield from self._parsed_alone(read)
 
-    def _can_wait(self, read: Read) -> bool:
-        """Whether a read is parsed with others: it is small, and its table has one bucket."""
-        few = read.rows.num_rows <= FEW_ROWS and read.rows.nbytes <= FEW_BYTES
-        return few and len(self.placed[read.mirror.oid]) == 1
+    def _can_wait(self, mirror: Mirror) -> bool:
+        """Whether a table may be parsed with others: all of it is for one bucket."""
+        return len(self.placed[mirror.oid]) == 1
 
     def _parsed_alone(self, read: Read) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._parsed((read,))
+            yield from self._parsed(Reads(((read.mirror, read.version),), np.zeros(read.rows.num_rows, int), read.rows))
         except Exception as error:
             op = _RECOPY_OP if isinstance(error, CannotFollow) else _ERROR_OP
             first = read._replace(rows=read.rows.slice(0, 1))
             yield self._everywhere(first, op, str(table_error(error)).encode())
 
-    def _parsed(self, reads: Sequence[Read]) -> Iterator[pa.RecordBatch]:
+    def _parsed(self, reads: Reads) -> Iterator[pa.RecordBatch]:
         """The changes of one table, or of several that are alike."""
-        of = np.repeat(np.arange(len(reads)), [each.rows.num_rows for each in reads])  # which read a row is of
-        together = pa.concat_tables([each.rows.select(_READ) for each in reads]).combine_chunks()
+        of, together = reads.of, reads.rows
         ops = together["op"].to_numpy()
         if TRUNCATE in ops:
             for index in np.flatnonzero(ops == TRUNCATE):
-                yield self._everywhere(reads[of[index]]._replace(rows=together.slice(index, 1)), TRUNCATE, b"")
+                mirror, version = reads.tables[int(of[index])]
+                yield self._everywhere(Read(mirror, version, together.slice(index, 1)), TRUNCATE, b"")
             of, together = of[ops != TRUNCATE], together.filter(pa.array(ops != TRUNCATE))
-        changes = self.batch.reader.keyed(reads[0]._replace(rows=together))
+        changes = self.batch.reader.keyed(Read(*reads.tables[0], together))
         bare = pa.array(np.where(changes.late, changes.rows, -1))  # a delete needs no more than its key
         of = of[changes.rows]
         yield _changes(
             bucket=self._buckets(reads, of, changes.key),
-            oid=np.array([each.mirror.oid for each in reads])[of],
+            oid=np.array([mirror.oid for mirror, _ in reads.tables])[of],
             key=changes.key,
             lsn=together["commit_lsn"].to_numpy()[changes.rows],
             seq=together["seq"].to_numpy()[changes.rows] * 2 + changes.late,
             op=changes.op.astype(np.int32),
-            relation=np.array([each.version for each in reads])[of],
+            relation=np.array([version for _, version in reads.tables])[of],
             message=together["message"].combine_chunks().take(pc.if_else(pc.less(bare, 0), None, bare)),
             holes=changes.holes,
             origin=changes.origin,
         )
 
-    def _buckets(self, reads: Sequence[Read], of: npt.NDArray[np.int64], keys: pa.Array) -> npt.NDArray[np.int32]:
-        if len(reads) > 1:
-            return np.array([self.placed[each.mirror.oid][0] for each in reads], np.int32)[of]
-        buckets = np.array(self.placed[reads[0].mirror.oid], np.int32)
+    def _buckets(self, reads: Reads, of: npt.NDArray[np.int64], keys: pa.Array) -> npt.NDArray[np.int32]:
+        placed = [self.placed[mirror.oid] for mirror, _ in reads.tables]
+        if len(placed) > 1:
+            return np.array([first for first, *_ in placed], np.int32)[of]
+        buckets = np.array(placed[0], np.int32)
         return buckets[key_bucket(keys, len(buckets))]
 
     def _everywhere(self, read: Read, op: int, message: bytes) -> pa.RecordBatch:
@@ -155,25 +158,32 @@ class FoldBucket:
         yield from self.folded(pieces[0].bucket, incoming(self.room, pieces, CHANGE))
 
     def folded(self, bucket: int, changes: pa.Table) -> Iterator[Folded | Failed]:
-        nets: list[tuple[int, NetChanges, pa.RecordBatch]] = []
-        for oid, net in self._nets(changes):
+        ordered = in_order(changes)
+        plain = of_plain_tables(ordered, [oid for oid, mirror in self.batch.mirrors.items() if not mirror.key])
+        together = None
+        if plain.any() and ordered.nbytes <= TOGETHER_BYTES:
+            together = fold_tables(ordered.filter(pa.array(plain)))
+            ordered = ordered.filter(pa.array(~plain))
+        nets: list[tuple[int, NetChanges]] = []
+        for oid, table in split_tables(ordered):
+            net = _unreadable(table) or self._net(oid, table)
             if isinstance(net, Failure):
                 yield Failed(oid, net)
             else:
-                nets.append((oid, net, one_batch(net.upserts)))
-        name = self.room.keep([(upserts, net.touched) for _, net, upserts in nets])
-        for number, (oid, net, _) in enumerate(nets):
+                nets.append((oid, net))
+        shared = [] if together is None else [(one_batch(together.upserts), together.touched)]
+        name = self.room.keep([*((one_batch(net.upserts), net.touched) for _, net in nets), *shared])
+        for number, (oid, net) in enumerate(nets):
             yield self._described(Kept(bucket, oid, name, number), net)
+        if together is not None:
+            yield from self._each_described(Kept(bucket, 0, name, len(nets)), together)
 
-    def _nets(self, changes: pa.Table) -> Iterator[tuple[int, NetChanges | Failure]]:
-        """What each table's changes amount to. Small tables, of which there may be many, are folded at once."""
-        ordered = in_order(changes)
-        plain = of_plain_tables(ordered, [oid for oid, mirror in self.batch.mirrors.items() if not mirror.key])
-        if plain.any() and ordered.nbytes <= TOGETHER_BYTES:
-            yield from fold_tables(ordered.filter(pa.array(plain)))
-            ordered = ordered.filter(pa.array(~plain))
-        for oid, table in split_tables(ordered):
-            yield oid, _unreadable(table) or self._net(oid, table)
+    def _each_described(self, kept: Kept, nets: NetTables) -> Iterator[Folded]:
+        """Of tables that share what is kept."""
+        for oid, (start, end), (first, last) in nets.spans():
+            touched = nets.touched.slice(first, last - first)
+            mine = kept._replace(oid=oid, upserts=Span(start, end - start), touched=Span(first, last - first))
+            yield self._folded(mine, touched)
 
     def _net(self, oid: int, changes: pa.Table) -> NetChanges | Failure:
         try:
@@ -182,16 +192,14 @@ class FoldBucket:
             return Failure(str(table_error(error)))
 
     def _described(self, kept: Kept, net: NetChanges) -> Folded:
+        based = net.upserts["base"].null_count < net.upserts.num_rows
+        scattered = net.scattered and len(self.placed[kept.oid]) > 1
+        return replace(self._folded(kept, net.touched), truncated=net.truncated, based=based, scattered=scattered)
+
+    def _folded(self, kept: Kept, touched: pa.Array) -> Folded:
         mirror = self.batch.mirrors[kept.oid]
-        return Folded(
-            kept,
-            len(net.touched),
-            leading_bounds(net.touched, mirror.key_types[0]) if mirror.key else None,
-            self._partitions(mirror, net.touched),
-            net.truncated,
-            based=net.upserts["base"].null_count < net.upserts.num_rows,
-            scattered=net.scattered and len(self.placed[mirror.oid]) > 1,
-        )
+        bounds = leading_bounds(touched, mirror.key_types[0]) if mirror.key else None
+        return Folded(kept, len(touched), bounds, self._partitions(mirror, touched))
 
     def _partitions(self, mirror: Mirror, touched: pa.Array) -> PartitionSet | None:
         """The partitions that rows with these keys can be in; None if the key does not tell."""
@@ -212,13 +220,12 @@ def _unreadable(changes: pa.Table) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class ParseAndFold:
-    """Both in one task, for a bucket that has its tables to itself: it reads their changes and no others."""
+    """Both in one task, for a bucket that has its tables to itself: it knows and reads these and no others."""
 
+    bucket: int
     parse: Parse
     fold: FoldBucket
     changes: Any  # all of the batch, as one unit of the reader
 
-    def __call__(self, bucket: int) -> Iterator[Folded | Failed]:
-        mine = {oid: self.parse.batch.mirrors[oid] for oid, buckets in self.parse.placed.items() if bucket in buckets}
-        parse = replace(self.parse, batch=replace(self.parse.batch, mirrors=mine))
-        yield from self.fold.folded(bucket, pa.Table.from_batches(parse.changes(self.changes), CHANGE))
+    def __call__(self) -> Iterator[Folded | Failed]:
+        yield from self.fold.folded(self.bucket, pa.Table.from_batches(self.parse.changes(self.changes), CHANGE))

@@ -110,14 +110,22 @@ class _Merge:
         return self._write(folded, placed, whole=whole)
 
     def _fold(self, placed: Buckets, *, whole: bool) -> list[Folded | Failed]:
+        if whole:
+            work = [
+                self._parse_and_fold(*mine, changes)
+                for changes in self.batch.reader.units(1)
+                for mine in _by_bucket(placed)
+            ]
+            return run_tasks(self.spark, work, _called) if work else []
         parse = Parse(self.batch, placed, self.room)
         fold = FoldBucket(self.batch, self.lake.target, self.room, placed)
-        if whole:
-            buckets = sorted({bucket for each in placed.values() for bucket in each})
-            work = [ParseAndFold(parse, fold, changes) for changes in self.batch.reader.units(1)]
-            return run_tasks(self.spark, buckets, *work) if work else []
         pieces = by_bucket(run_tasks(self.spark, self.batch.reader.units(_cores(self.spark)), parse))
         return run_tasks(self.spark, list(pieces.values()), fold)
+
+    def _parse_and_fold(self, bucket: int, placed: Buckets, changes: Any) -> ParseAndFold:
+        batch, target = self.batch.only(placed.keys()), self.lake.target.only(placed.keys())
+        fold = FoldBucket(batch, target, self.room, placed)
+        return ParseAndFold(bucket, Parse(batch, placed, self.room), fold, changes)
 
     def _write(self, found: list[Folded | Failed], placed: Buckets, *, whole: bool) -> Merged:
         failed = failures(found)
@@ -144,8 +152,12 @@ class _Merge:
         for place in places:
             assert place.oid is not None
             mine[locate.placed[place.oid][0]].append(place)
-        units = [(bucket, tuple(mine[bucket])) for bucket in _buckets(write)]
-        return run_tasks(self.spark, [*units, *_if_any(resolve)], _OrResolve(LocateAndWrite(locate, write)))
+        placed = dict(_by_bucket(locate.placed))
+        units = [
+            _locate_and_write(bucket, tuple(mine[bucket]), locate.only(placed[bucket]), write)
+            for bucket in _buckets(write)
+        ]
+        return run_tasks(self.spark, [*units, *_if_any(resolve)], _OrResolve(_called))
 
     def _written(
         self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
@@ -172,6 +184,24 @@ class _Merge:
             else:
                 bags[place.oid].append(place)
         return [*deal(keyed, _cores(self.spark)), *map(tuple, bags.values())]
+
+
+def _by_bucket(placed: Buckets) -> list[tuple[int, dict[int, tuple[int, ...]]]]:
+    """The tables that each bucket has, where each has its tables to itself."""
+    found: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    for oid, buckets in placed.items():
+        found[buckets[0]][oid] = buckets
+    return sorted(found.items())
+
+
+def _locate_and_write(bucket: int, places: tuple[Place, ...], locate: Locate, write: WriteBucket) -> LocateAndWrite:
+    mine = replace(write, batch=locate.batch, target=locate.target, kept=locate.kept)
+    return LocateAndWrite(bucket, places, locate, mine)
+
+
+def _called(unit: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """The work of a task that comes with all it needs."""
+    return unit()
 
 
 def _buckets(write: WriteBucket) -> list[int]:

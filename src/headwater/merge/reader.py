@@ -5,7 +5,9 @@ Today that is the log, whose changes are pgoutput messages (`staged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +17,7 @@ import pyarrow as pa
 from headwater.merge.mirror import Mirror, MirrorColumn
 from headwater.values.decode import Bad
 
-__all__ = ["ChangeReader", "Keyed", "Read", "Typed"]
+__all__ = ["ChangeReader", "Keyed", "Read", "Reads", "Typed"]
 
 
 class Read(NamedTuple):
@@ -28,6 +30,44 @@ class Read(NamedTuple):
     mirror: Mirror
     version: int
     rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """Changes of several tables that were read at once: `rows` as in `Read`, of one table after the other.
+
+    `tables` has each table with the version of its columns, `of` says for each row which of them it belongs to. Few
+    rows of a table cost as much as many to take out, so that is done only where a table is worked on alone.
+    """
+
+    tables: tuple[tuple[Mirror, int], ...]
+    of: npt.NDArray[np.int64]
+    rows: pa.Table
+
+    @classmethod
+    def joined(cls, reads: Sequence[Reads]) -> Reads:
+        if len(reads) == 1:
+            return reads[0]
+        firsts = np.cumsum([0, *(len(each.tables) for each in reads)])
+        of = np.concatenate([first + each.of for first, each in zip(firsts, reads, strict=False)])
+        rows = pa.concat_tables([each.rows for each in reads]).combine_chunks()
+        return cls(tuple(table for each in reads for table in each.tables), of, rows)
+
+    def each(self) -> Iterator[Read]:
+        """Those that have rows, one by one."""
+        edges = np.searchsorted(self.of, np.arange(len(self.tables) + 1)).tolist()
+        for (mirror, version), (start, end) in zip(self.tables, pairwise(edges), strict=True):
+            if start < end:
+                yield Read(mirror, version, self.rows.slice(start, end - start))
+
+    def only(self, which: Sequence[int]) -> Reads:
+        """Those of these tables, given by their numbers in ascending order."""
+        if len(which) == len(self.tables):
+            return self
+        numbers = np.full(len(self.tables), -1)
+        numbers[list(which)] = np.arange(len(which))
+        of = numbers[self.of]
+        return Reads(tuple(self.tables[number] for number in which), of[of >= 0], self.rows.filter(pa.array(of >= 0)))
 
 
 class Keyed(NamedTuple):
@@ -59,8 +99,12 @@ class ChangeReader(Protocol):
         """The changes as at most so many units of similar size, each for one task."""
         ...
 
-    def read(self, unit: Any, mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
-        """A unit's changes to these tables, as far as they come after the tables' positions."""
+    def only(self, tables: Collection[int]) -> ChangeReader:
+        """The reader for these tables alone, which is sent to Spark sooner; the others' changes are not read."""
+        ...
+
+    def read(self, unit: Any, mirrors: Mapping[int, Mirror]) -> Iterator[Reads]:
+        """A unit's changes to these tables, as far as they come after the tables' positions; some megabytes at once."""
         ...
 
     def tables(self) -> Mapping[int, int]:

@@ -18,18 +18,30 @@ from pyarrow import fs
 
 from headwater.files import filesystem, inside
 
-__all__ = ["Kept", "Scratch", "one_batch"]
+__all__ = ["Kept", "Scratch", "Span", "one_batch"]
 
 _KEYS = pa.schema([pa.field("key", pa.binary())])
 
 
+class Span(NamedTuple):
+    """Some rows of a record batch."""
+
+    first: int
+    rows: int
+
+
 class Kept(NamedTuple):
-    """Where one table's share of one bucket lies: `number` is that of its record batch in the bucket's two files."""
+    """Where one table's share of one bucket lies: `number` is that of its record batch in the bucket's two files.
+
+    A table that shares the record batches with others has only some rows of each: these upserts and these keys.
+    """
 
     bucket: int
     oid: int
     name: str
     number: int
+    upserts: Span | None = None
+    touched: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ class Scratch:
         filesystem(root).delete_dir_contents(inside(root), missing_dir_ok=True)
 
     def keep(self, nets: Sequence[tuple[pa.RecordBatch, pa.Array]]) -> str:
-        """Write the upserts and touched keys of a bucket's tables; return the name under which they are found again."""
+        """Write the upserts and touched keys of a bucket, of a table or some tables each; the name to find them by."""
         name = uuid.uuid4().hex  # a task that Spark tries again must not meet its first attempt
         if nets:
             self._write(f"{name}.net", [upserts for upserts, _ in nets])
@@ -81,10 +93,14 @@ class Scratch:
         return _opened(f"{self.path}/{name}.rows").read_all()
 
     def upserts(self, kept: Kept) -> pa.RecordBatch:
-        return self._read(f"{kept.name}.net", kept.number)
+        file = f"{self.path}/{kept.name}.net"
+        return _batch(file, kept.number) if kept.upserts is None else _shared(file, kept.number).slice(*kept.upserts)
 
     def touched(self, kept: Kept) -> pa.Array:
-        return self._read(f"{kept.name}.keys", kept.number).column(0)
+        file = f"{self.path}/{kept.name}.keys"
+        if kept.touched is None:
+            return _batch(file, kept.number).column(0)
+        return _shared(file, kept.number).column(0).slice(*kept.touched)
 
     def _write(self, name: str, batches: list[pa.RecordBatch]) -> None:
         path = f"{self.path}/{name}"
@@ -95,8 +111,14 @@ class Scratch:
             for batch in batches:
                 writer.write_batch(batch)
 
-    def _read(self, name: str, index: int) -> pa.RecordBatch:
-        return _opened(f"{self.path}/{name}").get_batch(index)
+
+@lru_cache(maxsize=2)  # the tables that share a batch are asked for one after the other
+def _shared(uri: str, index: int) -> pa.RecordBatch:
+    return _batch(uri, index)
+
+
+def _batch(uri: str, index: int) -> pa.RecordBatch:
+    return _opened(uri).get_batch(index)
 
 
 @lru_cache(maxsize=4)  # a file has a batch for each table, and they are asked for one after the other

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.change import Committed, Lsn, Relation
 from headwater.files import filesystem, inside
 from headwater.merge.history import history_rows
 from headwater.merge.mirror import Mirror, MirrorColumn
-from headwater.merge.reader import Keyed, Read, Typed
+from headwater.merge.reader import Keyed, Read, Reads, Typed
 from headwater.merge.rows import first_value, keyed, typed_rows
 from headwater.merge.tuples import UNCHANGED
 from headwater.spark import deal
@@ -46,24 +46,27 @@ class StagedChanges:
     def units(self, tasks: int) -> list[tuple[Segment, ...]]:
         return deal([(each, each.bytes) for each in self.segments], tasks)
 
+    def only(self, tables: Collection[int]) -> StagedChanges:
+        mine = {version: relation for version, relation in self.relations.items() if relation.oid in tables}
+        return replace(self, relations=mine)
+
     def tables(self) -> dict[int, int]:
         return {version: relation.oid for version, relation in self.relations.items()}
 
-    def read(self, unit: Iterable[Segment], mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+    def read(self, unit: Iterable[Segment], mirrors: Mapping[int, Mirror]) -> Iterator[Reads]:
         for segment in unit:
             with pq.ParquetFile(inside(segment.path), filesystem=filesystem(segment.path), memory_map=True) as file:
                 yield from self._read(segment, file, mirrors)
 
-    def _read(self, segment: Segment, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]) -> Iterator[Read]:
+    def _read(self, segment: Segment, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]) -> Iterator[Reads]:
         for groups in self._wanted(file, mirrors):
             full = segment.aborted or any(mirror.history for mirror, _, _ in groups.values())
-            found = file.read_row_groups(list(groups), columns=list(_FULL if full else _PLAIN))
-            first = 0
-            for mirror, version, count in groups.values():
-                rows = self._counting(mirror, segment, found.slice(first, count))
-                first += count
-                if rows.num_rows:
-                    yield Read(mirror, version, rows.combine_chunks())
+            rows = file.read_row_groups(list(groups), columns=list(_FULL if full else _PLAIN)).combine_chunks()
+            of = np.repeat(np.arange(len(groups)), [count for _, _, count in groups.values()])
+            tables = tuple((mirror, version) for mirror, version, _ in groups.values())
+            found = self._counting(segment, Reads(tables, of, rows))
+            if len(found.of):
+                yield found
 
     def _wanted(
         self, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]
@@ -86,13 +89,17 @@ class StagedChanges:
         if groups:
             yield groups
 
-    def _counting(self, mirror: Mirror, segment: Segment, rows: pa.Table) -> pa.Table:
-        """Those that are between the mirror's position and the batch's end, under the commit they belong to."""
-        if segment.commit is not None:
-            rows = _committed(segment, rows)
+    def _counting(self, segment: Segment, reads: Reads) -> Reads:
+        """Those that are between a mirror's position and the batch's end, under the commit they belong to."""
+        rows = reads.rows if segment.commit is None else _committed(segment.commit, reads.rows)
         lsn = rows["commit_lsn"].to_numpy()
-        wanted = (lsn >= mirror.start.value) & (lsn < self.upto.value)
-        return rows if wanted.all() else rows.filter(pa.array(wanted))
+        starts = np.array([mirror.start.value for mirror, _ in reads.tables])
+        wanted = (lsn >= starts[reads.of]) & (lsn < self.upto.value)
+        if segment.aborted:
+            wanted &= ~np.isin(reads.rows["xid"].to_numpy(), list(segment.aborted))
+        if wanted.all():
+            return replace(reads, rows=rows)
+        return Reads(reads.tables, reads.of[wanted], rows.filter(pa.array(wanted)))
 
     def layout(self, mirror: Mirror, version: int) -> Hashable:
         columns = tuple((each.attnum, each.key) for each in self.relations[version].columns)
@@ -114,12 +121,9 @@ class StagedChanges:
         return first_value(mirror, column, chain) == UNCHANGED
 
 
-def _committed(segment: Segment, rows: pa.Table) -> pa.Table:
-    """Rows of a streamed transaction with its commit, without those of its aborted subtransactions."""
-    assert segment.commit is not None
-    if segment.aborted:
-        rows = rows.filter(pc.invert(pc.is_in(rows["xid"], pa.array(sorted(segment.aborted), pa.int64()))))
-    lsn, ts, xid = segment.commit
+def _committed(commit: Committed, rows: pa.Table) -> pa.Table:
+    """Rows of a streamed transaction with its commit."""
+    lsn, ts, xid = commit
     known = {"commit_lsn": lsn.value, "commit_ts": ts, "xid": xid}
     for at, field in enumerate(rows.schema):
         if field.name in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class WriteBucket:
         for kept in self.kept:
             if kept.bucket != bucket:
                 continue
-            upserts = pa.table(self.room.upserts(kept))
+            upserts = pa.Table.from_batches([self.room.upserts(kept)])  # `pa.table` takes a detour through C
             layout = self._layout(kept.oid, upserts)
             if layout is None:
                 yield {kept.oid: upserts}
@@ -109,21 +110,23 @@ class WriteBucket:
             failpoints.hit("deliver.decoded", self.batch.mirrors[oid].name)
         if typed.bad:
             return None
-        oids = np.repeat(np.array(list(tables), np.int64), [each.num_rows for each in tables.values()])
+        counts = [each.num_rows for each in tables.values()]
+        numbers = np.repeat(np.arange(len(counts)), counts)  # which of the tables a row is of
+        oids = np.array(list(tables), np.int64)[numbers]
         places = pc.index_in(
             keys_of_tables(oids, upserts["key"].combine_chunks()),
             value_set=keys_of_tables(located["oid"].to_numpy(), located["key"].combine_chunks()),
         )
         replacing = places.is_valid().to_numpy(zero_copy_only=False)
-        order = np.lexsort((replacing, oids))  # of each table, new rows come first
+        order = np.lexsort((replacing, numbers))  # of each table, new rows come first
         rows, row_ids = (
             typed.rows.take(pa.array(order)),
             located["row_id"].combine_chunks().take(places.take(pa.array(order))),
         )
         found: dict[Destination, list[Rows]] = {}
-        for oid in tables:
-            first, end = np.searchsorted(oids[order], [oid, oid + 1])
-            middle = end - np.count_nonzero(replacing[order[first:end]])
+        edges = np.cumsum([0, *counts])
+        middles = edges[1:] - np.bincount(numbers[replacing], minlength=len(counts))
+        for oid, (first, end), middle in zip(tables, pairwise(edges.tolist()), middles.tolist(), strict=True):
             parts = [
                 (rows.slice(first, middle - first), None),
                 (rows.slice(middle, end - middle), row_ids.slice(middle, end - middle)),
@@ -166,17 +169,18 @@ class WriteBucket:
 
 @dataclass(frozen=True, slots=True)
 class LocateAndWrite:
-    """Both in one task, for a bucket that has its tables to itself, and few rows to search."""
+    """Both in one task, for a bucket that has its tables to itself, and few rows to search: it knows no others."""
 
+    bucket: int
+    places: tuple[Place, ...]
     locate: Locate
     write: WriteBucket
 
-    def __call__(self, unit: tuple[int, tuple[Place, ...]]) -> Iterator[Written | Failed]:
-        bucket, places = unit
+    def __call__(self) -> Iterator[Written | Failed]:
         located: list[pa.RecordBatch] = []
         older: defaultdict[int, list[str]] = defaultdict(list)
         failed: set[int] = set()
-        for found in self.locate.found(places):
+        for found in self.locate.found(self.places):
             match found:
                 case pa.RecordBatch():
                     located.append(found)
@@ -189,7 +193,7 @@ class LocateAndWrite:
                     yield found
         kept = tuple(each for each in self.write.kept if each.oid not in failed)
         write = replace(self.write, kept=kept, older=older)
-        yield from write.written(bucket, pa.Table.from_batches(located, LOCATED))
+        yield from write.written(self.bucket, pa.Table.from_batches(located, LOCATED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ class Append:
         bad: defaultdict[int, list[pa.Table]] = defaultdict(list)
         size = 0
         failed: set[int] = set()
-        for read in self.batch.reader.read(unit, self.batch.mirrors):
+        for read in (each for reads in self.batch.reader.read(unit, self.batch.mirrors) for each in reads.each()):
             mirror = read.mirror
             if mirror.oid in failed:
                 continue

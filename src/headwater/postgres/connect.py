@@ -13,7 +13,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.change import Lsn
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, Unreachable
+from headwater.errors import AccessDenied, ConfigError, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.postgres.settings import prepare
 
 __all__ = ["Connection", "connect", "conninfo", "refused", "server_name", "translated"]
@@ -59,7 +59,7 @@ def conninfo(url: str, *, options: str = "", **extra: str) -> str:
 
 
 def connect(url: str, *, application_name: str = "headwater", options: str = "", autocommit: bool = True) -> Connection:
-    """Open a connection, or raise Unreachable (try later) or ConfigError (edit the URL)."""
+    """Open a connection, or raise Unreachable (try later) or AccessDenied (edit the URL)."""
     info = conninfo(url, options=options, application_name=application_name)
     try:
         connection = psycopg.connect(info, autocommit=True)
@@ -77,8 +77,9 @@ def refused(url: str, text: str) -> HeadwaterError:
     """The error for a connection that could not be opened, chosen by libpq's message."""
     reason = " ".join(text.split())
     if _CONFIG_FAULT.search(reason):
-        return ConfigError(
-            f"{server_name(url)} refuses the connection: {reason}", hint="correct user, password or database in the URL"
+        return AccessDenied(
+            f"{server_name(url)} refuses the connection: {reason}",
+            hint="correct user, password or database in the URL, or the password in its `passfile`",
         )
     if _NO_CONVERSION.search(reason):
         return OperatorMustAct(
@@ -104,6 +105,11 @@ def translated(url: str) -> Iterator[None]:
         raise OperatorMustAct(
             f"{server_name(url)} has a name or a default that cannot be converted to UTF-8: {_first_line(exc)}",
             hint="rename it, or take its table out of the config",
+        ) from exc
+    except psycopg.errors.ReadOnlySqlTransaction as exc:
+        raise Unreachable(
+            f"{server_name(url)} cannot be written: {_first_line(exc)}",
+            hint="it is a standby: wait for its promotion, or point the URL at the primary",
         ) from exc
     except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
         raise Unreachable(

@@ -16,6 +16,7 @@ from headwater.errors import HeadwaterError, OperatorMustAct, Unreachable
 from headwater.postgres import EPOCH_2000
 from headwater.postgres.connect import conninfo, refused, server_name
 from headwater.postgres.settings import prepare
+from headwater.postgres.timeline import Timeline
 
 __all__ = ["KEEPALIVE", "XLOG_DATA", "QueryFailed", "Replication", "keepalive", "standby_status"]
 
@@ -84,6 +85,18 @@ class Replication:
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self._failed(result)
         return [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
+
+    def timeline(self) -> Timeline:
+        """Which history of its WAL the server is writing."""
+        id = self.timeline_id()
+        return Timeline.read(id, self.query(f"TIMELINE_HISTORY {id}")[1] if id > 1 else "")
+
+    def timeline_id(self) -> int:
+        return int(self.query("IDENTIFY_SYSTEM")[1])
+
+    def offer_failover(self, slot: str) -> None:
+        """Have standbys keep the slot, too, where they synchronise slots; no process may be reading it."""
+        self.query(f'ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)')
 
     def start(self, slot: str, publication: str, at: Lsn, *, in_progress: bool) -> None:
         """Start streaming transactions that commit at or after `at`, large ones while they are `in_progress` or not."""

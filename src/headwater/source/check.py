@@ -138,13 +138,13 @@ def _slot(identity: SourceIdentity, group: str, slot: Slot | None, row: GroupRow
         return
     if slot is None:
         if row is not None and row.captured_lsn is not None:
-            yield slot_gone(row)
+            yield slot_gone(row, identity)
         return
     if row is None or not row.slot_requested:
         yield foreign_slot(slot.name, group)
         return
     try:
-        check_slot(slot, identity.database, row.captured_lsn)
+        check_slot(slot, identity, row)
     except OperatorMustAct as exc:
         yield exc
 

@@ -9,6 +9,7 @@ from typing import Any
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import Connection, server_name
 from headwater.source.naming import object_name, quoted
+from headwater.source.slots import FAILOVER_SINCE
 from headwater.words import counted
 
 __all__ = ["NO_ENCODING", "REPLICATES", "server_problems"]
@@ -29,6 +30,7 @@ def server_problems(connection: Connection, url: str, groups: Iterable[str]) -> 
     """What must be set or granted before these groups can be captured."""
     where, names = server_name(url), [object_name(group) for group in groups]
     _report_encoding(connection, where)
+    _report_standbys(connection, where)
     yield from _settings(connection, where)
     yield from _role(connection)
     yield from _room(connection, where, names)
@@ -84,6 +86,22 @@ def _room(connection: Connection, where: str, names: list[str]) -> Iterator[Oper
             f"{where} has {counted(senders - sending, 'free WAL sender')}, {len(names) + 1} are needed"
             f" (max_wal_senders {senders})",
             hint="raise max_wal_senders and restart the server",
+        )
+
+
+def _report_standbys(connection: Connection, where: str) -> None:
+    if connection.info.server_version // 10000 < FAILOVER_SINCE:
+        return
+    (waits,) = _row(
+        connection,
+        "SELECT current_setting('synchronized_standby_slots') = '' AND NOT pg_is_in_recovery()"
+        " AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical' AND active)",
+    )
+    if waits:
+        logger.warning(
+            "%s has a standby, and synchronized_standby_slots is empty: after a failover that loses changes, the tables"
+            " that were mirrored with them are copied again; name the standby's slot there to lose none",
+            where,
         )
 
 

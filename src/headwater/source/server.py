@@ -6,10 +6,22 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from headwater.change import Lsn, TableName
-from headwater.errors import ConfigError
-from headwater.postgres.connect import Connection, connect, translated
+from headwater.errors import ConfigError, Unreachable
+from headwater.postgres.connect import Connection, connect, server_name, translated
 
-__all__ = ["SourceIdentity", "advance_wal", "identify", "named_oid", "oid_of", "table_name", "wal_end", "wal_target"]
+__all__ = [
+    "SourceIdentity",
+    "advance_wal",
+    "identify",
+    "named_oid",
+    "oid_of",
+    "pass_wal",
+    "table_name",
+    "wal_end",
+    "wal_target",
+]
+
+_FILLING, _MOST_FILLING = 1 << 20, 256 << 20  # bytes that are written to have the WAL pass an LSN: at once, in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +30,7 @@ class SourceIdentity:
 
     system_identifier: str
     database: str
+    timeline: int | None  # None: it is a standby
 
     @property
     def source_id(self) -> str:
@@ -25,7 +38,12 @@ class SourceIdentity:
 
 
 def identify(connection: Connection) -> SourceIdentity:
-    row = connection.execute("SELECT system_identifier::text, current_database()::text FROM pg_control_system()")
+    row = connection.execute(
+        "SELECT system_identifier::text, current_database()::text,"
+        # Not the control file's: it has the new timeline of a promoted server only after a checkpoint.
+        " CASE WHEN NOT pg_is_in_recovery()"
+        " THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END FROM pg_control_system()"
+    )
     found = row.fetchone()
     assert found is not None
     return SourceIdentity(*found)
@@ -50,6 +68,24 @@ def wal_end(connection: Connection) -> Lsn:
 def advance_wal(connection: Connection) -> None:
     """Write a record: else an idle server may stop a page header short of a position for ever."""
     connection.execute("SELECT pg_logical_emit_message(true, 'headwater', 'advance')")
+
+
+def pass_wal(url: str, lsn: Lsn) -> None:
+    """Have the WAL go past `lsn`, by writing what is missing; Unreachable while that is too much to write.
+
+    As a rule it is past it. After a promotion, or a restore to an earlier time, an LSN may come a second time.
+    """
+    with closing(connect(url, application_name="headwater source")) as connection, translated(url):
+        while (missing := lsn.value - wal_end(connection).value) >= 0:
+            if missing > _MOST_FILLING:
+                raise Unreachable(
+                    f"{server_name(url)} is {missing >> 20} MiB of WAL behind {lsn}, where it was before it was"
+                    " promoted or restored",
+                    hint="wait until it has written as much again; SELECT pg_switch_wal() skips 16 MB each time",
+                )
+            size = min(missing, _FILLING) + 1
+            # Not in a transaction: then nobody decodes it.
+            connection.execute("SELECT pg_logical_emit_message(false, 'headwater', repeat('.', %s))", (size,))
 
 
 def oid_of(connection: Connection, table: TableName) -> int | None:

@@ -76,6 +76,11 @@ class Copies(Database):
 
         self._connection.run(work)
 
+    def copy_seconds(self, group: str) -> dict[int, float]:
+        """How long ago each unfinished copy began, by table."""
+        age = "extract(epoch FROM clock_timestamp() - begun_at)::float"
+        return dict(self.query(f"SELECT source_oid, {age} FROM headwater.copies WHERE group_name = %s", (group,)))
+
     def kept_copies(self, group: str) -> dict[int, KeptCopy]:
         """The unfinished copies of a group's tables."""
         found = {

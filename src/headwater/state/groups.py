@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headwater.change import Lsn
 from headwater.errors import OperatorMustAct
+from headwater.postgres.timeline import Timeline
 from headwater.state.additions import forget_group
 from headwater.state.database import Database, storable
 from headwater.state.requests import give_up_requests
@@ -16,7 +17,7 @@ __all__ = ["Groups"]
 _GROUP = (
     "SELECT name, source_id, slot, publication, slot_requested, captured_lsn, confirmed_lsn, delivered_lsn,"
     " trimmed_lsn, ddl_marks, ddl_lsn, ddl_doubted, watched_lsn, snapshot_id, delivered_at, capture_error,"
-    " delivery_error, log_path, log_id, lake_url, lake_id, updated_at FROM headwater.groups"
+    " delivery_error, log_path, log_id, lake_url, lake_id, timeline, forked_lsn, updated_at FROM headwater.groups"
 )
 
 
@@ -97,6 +98,25 @@ class Groups(Database):
             " updated_at = now()"
             " WHERE name = %s AND captured_lsn IS NULL",
             (lsn, lsn, lsn, group),
+        )
+
+    def follow(self, group: str, timeline: Timeline, forked: Lsn | None = None, begin: Lsn | None = None) -> None:
+        """Note the timeline that the log goes on with, and where it `forked` off; at `begin`, the log begins anew.
+
+        The lake is compared with that later, see `settle_fork`.
+        """
+        self._write(
+            "UPDATE headwater.groups SET timeline = %(timeline)s, forked_lsn = least(forked_lsn, %(forked)s),"
+            " captured_lsn = greatest(captured_lsn, %(begin)s), confirmed_lsn = greatest(confirmed_lsn, %(begin)s),"
+            " trimmed_lsn = greatest(trimmed_lsn, %(begin)s), updated_at = now() WHERE name = %(group)s",
+            {"timeline": str(timeline), "forked": forked, "begin": begin, "group": group},
+        )
+
+    def settle_fork(self, group: str, forked: Lsn) -> None:
+        """What the lake has beyond this fork is dealt with."""
+        self._write(
+            "UPDATE headwater.groups SET forked_lsn = NULL, updated_at = now() WHERE name = %s AND forked_lsn = %s",
+            (group, forked),
         )
 
     def note_ddl(self, group: str, marks: str | None) -> None:

@@ -6,7 +6,7 @@ import time
 
 import psycopg
 
-from headwater.errors import OperatorMustAct
+from headwater.errors import AccessDenied, OperatorMustAct, Unreachable
 from headwater.postgres.connect import Connection, connect, translated
 
 __all__ = ["CLASS", "HELD", "PATIENCE", "Lock"]
@@ -52,7 +52,10 @@ class Lock:
         """Make sure it is held: a restarted server has lost it. After Unreachable, call `keep` again."""
         if self._connection is None or not self._alive(self._connection):
             self.release()
-            self.acquire(PATIENCE)
+            try:
+                self.acquire(PATIENCE)
+            except AccessDenied as error:  # it has worked before: a password is being changed
+                raise Unreachable(error.message, hint=error.hint) from error
 
     def touch(self) -> int | None:
         """Use the lock's session, so that the server notes the time; return the pid of its backend.

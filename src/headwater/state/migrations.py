@@ -271,6 +271,17 @@ MIGRATIONS = (
     CREATE SEQUENCE headwater.awaited MINVALUE 0;
     CREATE TABLE headwater.interface (stamp text NOT NULL); -- which functions, views and grants there are
     """,
+    """
+    ALTER TABLE headwater.groups
+        ADD COLUMN timeline text, -- of the source, as the log was last read from it, with those before it
+        -- It was promoted here, and the lake may have what the old timeline had beyond; null: that was looked at.
+        ADD COLUMN forked_lsn pg_lsn;
+    """,
+    """
+    ALTER TABLE headwater.segments ADD COLUMN file_bytes bigint; -- on disk; `bytes` is what a reader has in memory
+    UPDATE headwater.segments SET file_bytes = bytes;
+    ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
+    """,
 )
 
 

@@ -62,6 +62,8 @@ class GroupRow:
     log_id: str | None
     lake_url: str | None
     lake_id: str | None
+    timeline: str | None  # of the source, as `Timeline` spells it; None: nothing was captured yet
+    forked_lsn: Lsn | None  # it was promoted here, and what the lake has beyond was not looked at yet
     updated_at: datetime
 
     @property

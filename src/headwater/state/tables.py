@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -85,6 +85,10 @@ class Tables(Database):
         }
         self._note("partitions", group, kept)
 
+    def forget_partitions(self, group: str) -> None:
+        """The next look is the first one."""
+        self._write("UPDATE headwater.tables SET partitions = NULL WHERE group_name = %s", (group,))
+
     def partitions(self, group: str) -> dict[int, Partitions]:
         """What was below each partitioned table, as `note_partitions` kept it."""
         rows = self.query(
@@ -156,7 +160,10 @@ def write_counts(connection: Connection, group: str, counts: Mapping[int, Counts
     """Keep what the lake counted for each table, in the caller's transaction."""
     if not counts:
         return
-    rows = [(oid, each.copied, *astuple(each)) for oid, each in counts.items()]
+    rows = [
+        (oid, each.copied, each.copied, each.inserted, each.updated, each.deleted, each.quarantined)
+        for oid, each in counts.items()
+    ]
     arrays = [list(column) for column in zip(*rows, strict=True)]
     connection.execute(
         "UPDATE headwater.tables t SET copied_rows = n.copied_rows, copy_total = n.copy_total, inserted = n.inserted,"

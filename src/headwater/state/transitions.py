@@ -179,7 +179,7 @@ def _always(state: TableState) -> dict[TableState, TableState]:
     return dict.fromkeys(_KEPT, state)
 
 
-def _but(others: Mapping[TableState, TableState], without: Collection[TableState]) -> dict[TableState, TableState]:
+def _but(others: Mapping[TableState, TableState], *, without: Collection[TableState]) -> dict[TableState, TableState]:
     """The state stays, but for `others`; there are some in which it cannot happen."""
     return {state: each for state, each in (_KEPT | dict(others)).items() if state not in without}
 
@@ -187,10 +187,10 @@ def _but(others: Mapping[TableState, TableState], without: Collection[TableState
 # What each event makes of each state; in a state that is missing the event is illegal. A table that waits for a copy,
 # its first or another one, becomes PENDING instead of CATCHUP.
 TRANSITIONS: Mapping[type[Event], Mapping[TableState, TableState]] = {
-    CopyBegun: _but({"PENDING": "SNAPSHOT", "ERRORED": "SNAPSHOT"}, without=("CATCHUP", "STREAMING")),
-    Copied: _but({"PENDING": "CATCHUP", "SNAPSHOT": "CATCHUP", "ERRORED": "CATCHUP"}, without=("STREAMING",)),
-    CaughtUp: _but({"CATCHUP": "STREAMING"}, without=("SNAPSHOT",)),
-    Repositioned: _but({}, without=("SNAPSHOT",)),
+    CopyBegun: _but({"PENDING": "SNAPSHOT", "ERRORED": "SNAPSHOT"}, without=["CATCHUP", "STREAMING"]),
+    Copied: _but({"PENDING": "CATCHUP", "SNAPSHOT": "CATCHUP", "ERRORED": "CATCHUP"}, without=["STREAMING"]),
+    CaughtUp: _but({"CATCHUP": "STREAMING"}, without=["SNAPSHOT"]),
+    Repositioned: _but({}, without=["SNAPSHOT"]),
     Failed: _always("ERRORED") | {"PAUSED": "PAUSED", "REMOVED": "REMOVED"},
     Stopped: _always("ERRORED"),
     Retried: _KEPT | {"ERRORED": "CATCHUP"},

@@ -1,5 +1,6 @@
 """How far each group and each route is: one report, which the terminal and programs render."""
 
+from headwater.status.kept import OldestChange
 from headwater.status.moments import Moment, TableMoment, moment
 from headwater.status.report import (
     STALE_SECONDS,
@@ -20,6 +21,7 @@ __all__ = [
     "GroupStatus",
     "InstanceStatus",
     "Moment",
+    "OldestChange",
     "PartStatus",
     "RouteStatus",
     "RunState",

@@ -52,6 +52,8 @@ class SlotView:
     active: bool
     wal_status: str | None
     wal_bytes: int | None  # that the source keeps for it
+    unconfirmed_bytes: int | None  # of WAL, since what is confirmed
+    safe_bytes: int | None  # that may still be written before it is in danger; None: there is no limit, or it is lost
     sent_lsn: Lsn | None  # how far its walsender has read; None: there is none, or not for us to see
 
 
@@ -62,6 +64,7 @@ class SourceView:
     lsn: Lsn
     now: datetime
     slots: Mapping[str, SlotView]
+    wal_limit: int | None = None  # bytes that a slot may keep: max_slot_wal_keep_size; None: there is no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +92,26 @@ class Staged:
 
 def source_view(source: State, slots: Collection[str]) -> SourceView:
     """Look at the source; Unreachable if it is not there."""
-    ((lsn, now),) = source.query("SELECT pg_current_wal_flush_lsn(), clock_timestamp()")
+    ((lsn, now, limit),) = source.query(
+        "SELECT pg_current_wal_flush_lsn(), clock_timestamp(), (SELECT nullif(setting, '-1')::bigint << 20"
+        " FROM pg_settings WHERE name = 'max_slot_wal_keep_size')"
+    )
     # A walsender that gets there has sent all that was committed before. It needs a moment.
     until = time.monotonic() + _MOMENT
     found = _slots(source, slots, lsn)
     while time.monotonic() < until and any(each.sent_lsn and each.sent_lsn < lsn for each in found.values()):
         time.sleep(_MOMENT / 10)
         found = _slots(source, slots, lsn)
-    return SourceView(lsn, now, found)
+    return SourceView(lsn, now, found, limit)
 
 
 def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, SlotView]:
     found = source.query(
-        "SELECT s.slot_name::text, s.active, s.wal_status, pg_wal_lsn_diff(%s, s.restart_lsn)::bigint, r.sent_lsn"
+        "SELECT s.slot_name::text, s.active, s.wal_status, pg_wal_lsn_diff(%s, s.restart_lsn)::bigint,"
+        " greatest(pg_wal_lsn_diff(%s, s.confirmed_flush_lsn), 0)::bigint, s.safe_wal_size, r.sent_lsn"
         " FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid"
         " WHERE s.slot_name = ANY(%s)",
-        (lsn, list(names)),
+        (lsn, lsn, list(names)),
     )
     return {name: SlotView(*slot) for name, *slot in found}
 

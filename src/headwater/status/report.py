@@ -16,12 +16,16 @@ from headwater.lake.maintenance import Figures
 from headwater.source.generated import not_sent
 from headwater.state import GroupRow, State, TableRow
 from headwater.state.connection import SharedConnection
+from headwater.state.holding import holders
 from headwater.state.leftover import Leftover, leftovers
 from headwater.state.maintained import LastMaintenance
 from headwater.state.processes import Process, processes, supervised
+from headwater.state.routes import RouteRow
 from headwater.status.figures import LakeFigures
+from headwater.status.kept import OldestChange, log_size, oldest_change
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
 from headwater.status.routes import RouteStatus, route_statuses
+from headwater.status.slots import slot_warning
 
 __all__ = [
     "STALE_SECONDS",
@@ -66,6 +70,7 @@ class TableStatus:
     not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
     figures: Figures | None = None  # what it is made of in the lake; None: it is not known
     last_maintenance: LastMaintenance | None = None
+    copy_seconds: float | None = None  # since its copy began; None: it is not being copied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +110,9 @@ class GroupStatus:
     slot_active: bool | None = None  # None: there is no slot, or the source is unreachable
     wal_status: str | None = None
     wal_bytes: int | None = None  # that the source keeps for the slot
+    wal_limit_bytes: int | None = None  # that it may keep: max_slot_wal_keep_size; None: there is no limit
+    wal_safe_bytes: int | None = None  # that may be written before the slot is in danger; None: there is no limit
+    unconfirmed_bytes: int | None = None  # of WAL, since what capture has confirmed
     captured_lsn: str | None = None
     delivered_lsn: str | None = None
     delivered_at: datetime | None = None
@@ -112,11 +120,24 @@ class GroupStatus:
     schema_changes: str | None = None  # how they reach the log: `event triggers` or `catalog`
     staged_segments: int = 0
     staged_rows: int = 0
+    log_segments: int = 0
+    log_bytes: int = 0
+    log_needed_bytes: int = 0  # by tables that are not paused, and by routes
+    log_max_bytes: int | None = None
+    oldest_change: OldestChange | None = None  # that waits in the log; None: there is none
     capture: PartStatus
     delivery: PartStatus
     error: str | None = None
     tables: tuple[TableStatus, ...] = ()
     skipped: tuple[SkippedTable, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What will stop capture, or lose changes, if nothing is done."""
+        slot = slot_warning(self.wal_status, self.wal_safe_bytes, self.wal_limit_bytes)
+        full = self.log_max_bytes is not None and self.log_needed_bytes >= self.log_max_bytes
+        found = [f"its slot {self.slot!r} {slot}" if slot else "", "its log is full" if full else ""]
+        return tuple(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +189,7 @@ def _problems(group: GroupStatus) -> Iterator[str]:
             yield f"{name} (pid {part.pid} on {part.host}) has had no heartbeat for {part.heartbeat_seconds:.0f} s"
         if part.error:
             yield f"{name}: {part.error}"
-    if group.wal_status == "lost":
-        yield f"its slot {group.slot!r} has lost WAL that it needs"
+    yield from group.warnings
     for table in group.tables:
         if table.state == "ERRORED" or (table.error and table.state not in ("PAUSED", "REMOVED")):
             yield f"table {table.table} is {table.state}: {table.error}"
@@ -202,7 +222,7 @@ def status(
         unsent, skipped = _unsent(source, state, config), _skipped(source, config)
     except Unreachable as exc:
         view, left, error, unsent, skipped = None, (), exc.message, {}, []
-    asked = _Asked(state, view, oldest, unsent)
+    asked = _Asked(config, state, view, oldest, unsent)
     groups = tuple(asked.group(name, group.lake, rows[name]) for name, group in config.groups.items())
     groups = tuple(each if each.lake in config.ducklakes else replace(each, snapshot_id=None) for each in groups)
     groups = tuple(_with_skipped(each, skipped) for each in groups)
@@ -247,6 +267,7 @@ def _unsent(source: State, state: State, config: Config) -> dict[int, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    config: Config
     state: State
     view: SourceView | None  # None: the source is unreachable
     oldest: Oldest
@@ -268,6 +289,9 @@ class _Asked:
         delivery = _part(runs.get("delivery"), delivered, row.delivery_error, supervised=watched)
         slot = self.view.slots.get(row.slot) if self.view else None
         tables = self.state.tables(name)
+        copying = self.state.copy_seconds(name)
+        holding = holders(tables, self._routes(name))
+        size = log_size(self.state, name, holding)
         lag = captured.then(delivered) if any(map(_followed, tables)) else UNKNOWN
         return GroupStatus(
             name=name,
@@ -279,6 +303,9 @@ class _Asked:
             slot_active=slot.active if slot else None,
             wal_status=slot.wal_status if slot else None,
             wal_bytes=slot.wal_bytes if slot else None,
+            wal_limit_bytes=self.view.wal_limit if self.view else None,
+            wal_safe_bytes=slot.safe_bytes if slot else None,
+            unconfirmed_bytes=slot.unconfirmed_bytes if slot else None,
             captured_lsn=_text(row.captured_lsn),
             delivered_lsn=_text(row.delivered_lsn),
             delivered_at=row.delivered_at,
@@ -286,11 +313,26 @@ class _Asked:
             schema_changes="catalog" if row.ddl_lsn is None else "event triggers",
             staged_segments=total.segments if total else 0,
             staged_rows=total.rows if total else 0,
+            log_segments=size.segments,
+            log_bytes=size.bytes,
+            log_needed_bytes=size.needed,
+            log_max_bytes=self.config.log.max_bytes,
+            oldest_change=oldest_change(self.state, name, holding, waiting, now),
             capture=capture,
             delivery=delivery,
             error=row.error,
-            tables=tuple(_table(each, lake, captured.then(behind.get(each.oid, NONE)), self.unsent) for each in tables),
+            tables=tuple(
+                replace(
+                    _table(each, lake, captured.then(behind.get(each.oid, NONE)), self.unsent),
+                    copy_seconds=copying.get(each.oid) if each.state == "SNAPSHOT" else None,
+                )
+                for each in tables
+            ),
         )
+
+    def _routes(self, group: str) -> list[RouteRow]:
+        names = {name for name, route in self.config.routes.items() if route.source.group == group}
+        return [row for row in self.state.routes() if row.name in names] if names else []
 
 
 def _responds(process: Process | None) -> bool:

@@ -51,7 +51,7 @@ def serves(state: State, config: Config, group: str) -> bool:
 
 def _related(state: State, config: Config, group: str) -> Collection[str]:
     """The groups that the same service has: those of this config's log."""
-    own = {row.name for row in state.groups() if row.log is not None and row.log.place == config.log}
+    own = {row.name for row in state.groups() if row.log is not None and row.log.place == config.log.path}
     return own | set(config.groups) | {group}
 
 

@@ -22,6 +22,7 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
 LOOK_EVERY = 0.25
 HEALTHY_AFTER = 60.0  # a child that lived this long starts over with the first delay
 GIVE_UP = (2, 4)  # exit codes that a restart does not help: edit the config, an operator must act
+CONFIG = 2  # of these, one that helps once it has worked: a password is being changed, or the file edited
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Child:
     delay: float = FIRST_DELAY
     restart_at: float = 0.0
     gave_up: int | None = None
+    worked: bool = False  # it has lived for long enough
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -60,7 +62,8 @@ class Child:
         if code is None:
             return
         self._forget()
-        if code in GIVE_UP:
+        self.worked = self.worked or time.monotonic() - self.started > HEALTHY_AFTER
+        if code in GIVE_UP and not (code == CONFIG and self.worked):
             self.gave_up = code
             logger.error("%s ended with %s and is not started again", self.name, code, extra={"child": self.name})
             return

@@ -53,7 +53,7 @@ def deliver_forever(
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
     while not told.wait(LOOK_EVERY) and not stop.is_set():
         pass
-    with closing(open_state(config)) as state, closing(Share(config.state_url, config.log)) as share:
+    with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
         deliveries = _Deliveries(config, env, spark, stop, file, share, all_needed=all_needed)
         while not stop.is_set() and not deliveries.over():
             deliveries.look(state)

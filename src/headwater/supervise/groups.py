@@ -94,7 +94,7 @@ def _listed(file: Config, config: Config, row: GroupRow | None, name: str, disab
 
 
 def _drop_log(config: Config, state: State, row: GroupRow) -> Iterator[str]:
-    root = row.log.place if row.log else config.log
+    root = row.log.place if row.log else config.log.path
     log = Log(state, row.name, root)
     if log.strange():
         logger.warning("the log %r is another one now, and is left alone", root)

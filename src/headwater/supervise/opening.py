@@ -18,7 +18,7 @@ from headwater.state import Lock, State
 from headwater.state.sharing import Share
 from headwater.supervise.lakes import own_lake
 
-__all__ = ["mirroring", "open_log", "open_state", "when_free"]
+__all__ = ["mirroring", "open_log", "open_room", "open_state", "when_free"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,17 @@ def open_state(config: Config) -> State:
 
 def open_log(config: Config, state: State, group: str) -> Log:
     """The group's log; OperatorMustAct if the config names another one than before. The group must be known."""
-    log = Log(state, group, config.log)
+    log = Log(state, group, config.log.path)
     log.claim()
     return log
+
+
+def open_room(config: Config, state: State, log: Log) -> flow.LogRoom | None:
+    """How much the log may grow; None: as the disk allows."""
+    if config.log.max_bytes is None:
+        return None
+    routes = [name for name, route in config.routes.items() if route.source.group == log.group]
+    return flow.LogRoom(state, log, config.log.max_bytes, routes)
 
 
 def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, spark: SparkSession) -> flow.Mirroring:
@@ -56,10 +64,11 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
         sink=sink,
         lake_id=sink.lake_id(),
         spark=spark,
-        scratch=f"{config.log}/scratch/{place(row.source_id, group)}",
+        scratch=f"{config.log.path}/scratch/{place(row.source_id, group)}",
         max_rows=flush.rows * CATCH_UP_FACTOR,
-        indexes=KeyIndexes.of_group(config.log, place(row.source_id, group)),
+        indexes=KeyIndexes.of_group(config.log.path, place(row.source_id, group)),
         inline_rows=flush.inline.rows if flush.inline else None,
+        retention=config.log.retention,
     )
 
 

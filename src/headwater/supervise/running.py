@@ -24,7 +24,7 @@ from headwater.supervise.children import Child, parent_gone, stop_all, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.effective import served
 from headwater.supervise.lakes import copy_what_is_gone
-from headwater.supervise.opening import open_log, open_state, when_free
+from headwater.supervise.opening import open_log, open_room, open_state, when_free
 from headwater.supervise.readying import make_ready
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
@@ -238,7 +238,8 @@ def capture_child(config: Config, group: str) -> int:
         with when_free(state, f"capture:{group}", stop) as lock:
             if lock is not None:
                 with announced(state, group, "capture", lock):
-                    flow.capture(config.source, state, open_log(config, state, group), stop, lock.keep)
+                    log = open_log(config, state, group)
+                    flow.capture(config.source, state, log, stop, lock.keep, room=open_room(config, state, log))
     return 0
 
 

@@ -68,10 +68,13 @@ class EmbeddedPostgres:
         self.pg_ctl("restart", "-m", "fast", "-w")
 
     def pg_ctl(self, *arguments: str) -> None:
-        command = [str(self.program("pg_ctl")), "-D", str(self.folder), "-l", str(self.folder / "log"), *arguments]
+        self.run("pg_ctl", "-D", str(self.folder), "-l", str(self.folder / "log"), *arguments)
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program of the same version as the server's own user."""
         user = self._server.system_user
         subprocess.run(
-            command,
+            [str(self.program(program)), *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
             user=pwd.getpwnam(user).pw_uid if user else None,

@@ -72,7 +72,7 @@ def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lak
     config = Config.load(path, {})
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
     assert config.source == "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b"
-    assert config.log == str(tmp_path / "log")
+    assert config.log.path == str(tmp_path / "log")
 
 
 @pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))

@@ -8,17 +8,17 @@ from functools import lru_cache
 import pyarrow as pa
 
 from headwater.change import Column, Relation
-from headwater.ducklake.evolution import promotable
+from headwater.ducklake.evolution import check_names, promotable
 from headwater.ducklake.model import Field, LakeTable, numbered
 from headwater.ducklake.texts import text_of
 from headwater.ducklake.types import ducklake_type
-from headwater.errors import CannotFollow
+from headwater.errors import CannotFollow, TableError
 from headwater.lake import history
 from headwater.lake.mirrored import MirroredColumns
 from headwater.values.decode import decode
 from headwater.values.types import LakeType
 
-__all__ = ["evolved", "fields_of"]
+__all__ = ["evolved", "fields_of", "follows"]
 
 
 def fields_of(
@@ -58,6 +58,26 @@ def evolved(
     order = {field.id: place for place, field in enumerate(table.columns)}
     return tuple(sorted(fields, key=lambda field: order.get(field.id, field.id + len(order)))), MirroredColumns.of(
         relation, kept
+    )
+
+
+@lru_cache(maxsize=4096)  # of tables that are alike one is looked at
+def follows(
+    columns: tuple[Field, ...], mirrored: MirroredColumns, source: tuple[Column, ...], kinds: tuple[LakeType, ...]
+) -> bool:
+    """Whether a table with these columns is as `evolved` would have it for such a source, and has sound names."""
+    have = {field.id: field for field in columns}
+    mine = [have.get(mirrored.fields.get(column.attnum, -1)) for column in source]
+    same = all(
+        field is not None and field.name == column.name and _same(field, _field(column.name, kind))
+        for field, column, kind in zip(mine, source, kinds, strict=True)
+    )
+    try:
+        check_names("", columns)
+    except TableError:
+        return False
+    return (
+        same and mirrored == MirroredColumns.of_columns(source, mirrored.fields) and len(source) == len(mirrored.fields)
     )
 
 

@@ -17,10 +17,12 @@ from headwater.ducklake.model import (
 )
 from headwater.files import filesystem, inside
 from headwater.lake.counts import Counts
+from headwater.pickling import pickled_by_fields
 
 __all__ = ["TakenOut", "Wrote", "delete_files", "read_report", "rows_written", "table_change"]
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class TakenOut:
     """Rows deleted from a live file, or from the catalog."""

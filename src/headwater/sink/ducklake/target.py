@@ -22,6 +22,7 @@ from headwater.files import filesystem, inside
 from headwater.lake.loads import FILE_ROWS, Load, completed
 from headwater.lake.partitioning import divided, parts
 from headwater.lake.target import Destination, Outcome, PartitionSet, Rows, Taken, each_written
+from headwater.pickling import pickled_by_fields
 from headwater.sink.ducklake.places import DuckLakePlace, InlinedPlace, read_keys
 from headwater.sink.ducklake.reports import Wrote
 
@@ -30,6 +31,7 @@ __all__ = ["DuckLakeTarget", "Landing", "landing"]
 MOST_PARTITIONS = 1_000  # to look into for a bucket's keys; for more, all are searched
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Landing:
     """A table of the lake to write to: its folder, its columns, which of them are the key, how it is partitioned.
@@ -68,6 +70,9 @@ class DuckLakeTarget:
         found = self.quarantine if oid is None else self.landings[oid]
         assert found is not None, "a stream without misfits has nothing for a quarantine"
         return found
+
+    def only(self, tables: Collection[int]) -> DuckLakeTarget:
+        return replace(self, landings={oid: each for oid, each in self.landings.items() if oid in tables})
 
     @contextmanager
     def searching(self, places: Collection[DuckLakePlace]) -> Iterator[None]:

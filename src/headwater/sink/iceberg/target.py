@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,9 @@ class IcebergTarget:
 
     def landing(self, to: Destination) -> Landing:
         return self.quarantine if to.part == "quarantine" or to.oid is None else self.landings[to.oid]
+
+    def only(self, tables: Collection[int]) -> IcebergTarget:
+        return replace(self, landings={oid: each for oid, each in self.landings.items() if oid in tables})
 
     def searching(self, places: Collection[IcebergPlace]) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()

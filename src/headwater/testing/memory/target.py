@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,9 @@ class MemoryTarget:
     landings: Mapping[int, MemoryLanding]
     quarantine: MemoryLanding
     source: str
+
+    def only(self, tables: Collection[int]) -> MemoryTarget:
+        return replace(self, landings={oid: each for oid, each in self.landings.items() if oid in tables})
 
     def searching(self, places: Collection[MemoryPlace]) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()
