@@ -34,7 +34,8 @@ class DeliveryThread(threading.Thread, ABC):
         super().__init__(name=subject)
         self.exit_code = 0
         self.all_needed = False
-        self._config, self._env, self._spark, self._stop = config, env, spark, stop
+        self._config, self._env, self._spark = config, env, spark
+        self._process_stop = stop  # not `_stop`: that is a method of Thread, which `join` calls
         self._ending = threading.Event()
 
     def end(self) -> None:
@@ -59,7 +60,7 @@ class DeliveryThread(threading.Thread, ABC):
                 self._tell(error)
                 self.exit_code = error.exit_code
                 if self.all_needed:
-                    self._stop.set()
+                    self._process_stop.set()
                 return
             except HeadwaterError as error:
                 self._tell(error)
@@ -69,7 +70,7 @@ class DeliveryThread(threading.Thread, ABC):
                 if not self._spark_answers():
                     logger.error("spark is gone: this process ends, to be started again")
                     self.exit_code = 3
-                    self._stop.set()
+                    self._process_stop.set()
                     return
             wait = BACKOFF_FIRST if time.monotonic() - begun > BACKOFF_LONGEST else min(wait * 2, BACKOFF_LONGEST)
             self._ending.wait(wait)
