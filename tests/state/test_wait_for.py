@@ -69,6 +69,28 @@ def test_an_idle_source_is_contained_as_soon_as_capture_has_seen_that_it_is_idle
         assert time.monotonic() - begun < 5  # without being hurried, capture records such a position every 10 seconds
 
 
+def test_what_an_idle_server_has_not_flushed_is_not_waited_for(shop: Waiting) -> None:
+    """It is no commit. A message that no transaction has stays there for a while."""
+    with psycopg.connect(shop.url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
+        for _ in range(3):
+            connection.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 100))")
+            begun = time.monotonic()
+            assert shop.wait(timeout="30s")
+            assert time.monotonic() - begun < 5
+
+
+def test_a_commit_that_does_not_wait_for_the_disk_is_waited_for(shop: Waiting) -> None:
+    with psycopg.connect(shop.url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
+        for number in range(5):
+            connection.execute("INSERT INTO orders VALUES (%s)", (number,))
+            assert not shop.wait()
+            shop.group.settle()
+            shop.delivered()
+            assert shop.wait(timeout="30s")
+
+
 def test_a_change_is_contained_once_it_was_delivered(shop: Waiting) -> None:
     before = wal_target(shop.url)
     execute(shop.url, "INSERT INTO orders VALUES (1)")

@@ -43,6 +43,19 @@ _HURRY = """
       END IF;
     END
 """
+# What is written and not flushed is no commit, or one that is flushed within three times that delay. The rest, such as
+# what pruning a page writes, an idle server may keep to itself for long, and capture does not see it before.
+_COMMITTED = """
+    DECLARE
+      written pg_lsn := pg_current_wal_insert_lsn();
+      deadline timestamptz := clock_timestamp() + 3 * current_setting('wal_writer_delay')::interval;
+    BEGIN
+      WHILE pg_current_wal_flush_lsn() < written AND clock_timestamp() < deadline LOOP
+        PERFORM pg_sleep(0.01);
+      END LOOP;
+      RETURN least(written, pg_current_wal_flush_lsn());
+    END
+"""
 _WAIT_FOR = f"""
     DECLARE
       deadline timestamptz := clock_timestamp() + coalesce(timeout, '30s');
@@ -62,9 +75,9 @@ _WAIT_FOR = f"""
       IF target IS NULL THEN
         IF NOT here THEN
           RAISE EXCEPTION 'the position of the source is not known in this database'
-            USING HINT = 'ask the source for pg_current_wal_insert_lsn(), and pass that';
+            USING HINT = 'ask the source for pg_current_wal_flush_lsn(), and pass that';
         END IF;
-        target := pg_current_wal_insert_lsn();
+        target := headwater._committed();
       END IF;
       -- Right behind a page's header nothing is written yet: an idle server stays before it.
       offset_in_page := (target - '0/0'::pg_lsn) % current_setting('wal_block_size')::int;
@@ -107,6 +120,7 @@ WAITING = (
     Function("_awaited_groups", "wanted text", "text[]", _AWAITED_GROUPS),
     Function("_lagging", "homes text[], target pg_lsn", "boolean", _LAGGING),
     Function("_hurry", "target pg_lsn", "void", _HURRY),
+    Function("_committed", "", "pg_lsn", _COMMITTED),
     Function(
         "wait_for",
         "lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '30s', group_name text DEFAULT NULL",
