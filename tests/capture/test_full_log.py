@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -97,6 +98,10 @@ def confirmed(group: Group) -> Lsn:
         slot = slot_of(connection, "headwater_shop")
     assert slot is not None
     return slot.confirmed_lsn
+
+
+def _reached(group: Group, lsn: Lsn) -> bool:
+    return confirmed(group) >= lsn
 
 
 def reader_of_slot(group: Group) -> int | None:
@@ -215,5 +220,5 @@ def test_an_idle_slot_moves_though_nothing_comes_for_us(
             execute(url, f"CREATE TABLE idle_{attempt} AS SELECT repeat('x', 100) FROM generate_series(1, 1000)")
             with closing(connect(url)) as connection:
                 ((lsn,),) = connection.execute("SELECT pg_current_wal_lsn()").fetchall()
-            until(lambda lsn=lsn: confirmed(shop) >= lsn)
+            until(partial(_reached, shop, lsn))
     assert shop.rows() == []

@@ -114,7 +114,7 @@ def test_a_log_is_a_place_or_says_how_large_it_may_be_and_how_long_it_keeps_what
 def test_the_config_cannot_be_changed(tmp_path: Path) -> None:
     config = load(tmp_path, SMALL)
     with pytest.raises(ValueError, match="frozen"):
-        config.log = "elsewhere"  # type: ignore[misc]
+        config.source = "elsewhere"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

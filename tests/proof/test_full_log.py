@@ -54,7 +54,7 @@ class World:
                 connection.execute(ROWS.format(count))
 
     def equal(self) -> bool:
-        code, _ = headwater(self.file, "verify")
+        code, _ = headwater(self.file, "verify", "--timeout", "20")
         return code == 0
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def world() -> Iterator[World]:
 
 def test_a_lake_that_is_away_until_the_log_is_full_gets_everything_when_it_is_back(world: World) -> None:
     world.write(2)
-    wait_for(world.equal, "the first rows are mirrored", 150)
+    wait_for(world.equal, "the first rows are mirrored", 120)
     world.catalog.stop()
     world.write(30)
 
@@ -96,7 +96,7 @@ def test_a_lake_that_is_away_until_the_log_is_full_gets_everything_when_it_is_ba
     assert (group["oldest_change"]["held_by"], group["oldest_change"]["state"]) == ("table public.orders", "STREAMING")
     world.catalog.start()
     world.write(10)
-    wait_for(world.equal, "everything is mirrored", 150)
+    wait_for(world.equal, "everything is mirrored", 120)
     wait_for(lambda: headwater(world.file, "status", "--check")[0] == 0, "all is well")
     assert world.run.alive
     assert "the log of group 'shop' was full for" in world.run.said()

@@ -170,7 +170,9 @@ class Writer(threading.Thread):
         return self._quota.stage(columns, self._unregistered)
 
     def _unregistered(self) -> int:
-        return self._spill.file_bytes + sum(each.file_bytes for each in self._staged)
+        """Bytes of files that are not part of the log yet."""
+        sizes: list[int] = [each.file_bytes for each in self._staged]
+        return self._spill.file_bytes + sum(sizes)
 
     def _register(self, upto: Lsn) -> None:
         self._log.register(self._staged, self.captured, upto)

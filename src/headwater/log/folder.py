@@ -75,7 +75,7 @@ class Folder:
         """Write a segment and make it durable; return the size of the file."""
         with self._written(name), durable(self._system, f"{self._path}/{name}") as sink:
             segment.write(table, sink)
-            return sink.tell()
+            return int(sink.tell())
 
     @contextmanager
     def _written(self, name: str) -> Iterator[None]:
