@@ -357,7 +357,7 @@ def test_a_login_that_is_refused_is_reported_and_tried_until_it_works_again(
             assert _error(group) is None
     finally:
         transaction(group.url, "DROP OWNED BY reader", "DROP ROLE reader")
-    assert [row.new for row in group.rows()][-1] == ("9",)
+    assert [row.new for row in group.rows()][-1] == ("9", None)
     assert next(each.levelname for each in caplog.records if "not permitted to log in" in each.message) == "ERROR"
 
 

@@ -125,6 +125,7 @@ def test_a_failover_in_the_middle_of_a_copy_costs_no_more_than_another_one(
     until(lambda: failing.rows_of(slots) == [(0,)])
 
 
+@pytest.mark.long
 def test_a_failover_while_ranges_are_read_is_waited_out(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
     failing.start(copy=False)
     failing.captured()
