@@ -132,15 +132,15 @@ def stop_all(stages: Sequence[Sequence[Child]]) -> None:
             child.wait(time.monotonic() + child.grace)
 
 
-def parent_gone(stop: threading.Event, grace: float, told: threading.Event | None = None) -> None:
+def parent_gone(stop: threading.Event, grace: float, begin: threading.Event | None = None) -> None:
     """In a child: set `stop` when the supervisor is gone, however it went; after `grace` this process is killed,
-    as the supervisor would have done: the next one waits for it. When the supervisor says so, `told` is set.
+    as the supervisor would have done: the next one waits for it. When the supervisor writes a line, `begin` is set.
     """
 
     def wait() -> None:
         while os.read(0, 1):
-            if told is not None:
-                told.set()
+            if begin is not None:
+                begin.set()
         stop.set()
         time.sleep(grace)
         logger.error("the supervisor is gone, and this process did not stop in time: it ends now")

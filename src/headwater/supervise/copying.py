@@ -49,7 +49,7 @@ class Copying:
         self._alone = partial(precedence.between_deliveries, config.groups[group].lake, alone=True)
         self._ending = threading.Event()
         self._met: Exception | None = None
-        self._told: str | None = None
+        self._reported: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"copies of group {group}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -110,10 +110,10 @@ class Copying:
         if error is not None:
             logger.error("%s: %s", self._thread.name, error)
             said = f"tables cannot be copied: {redact(str(error), self._config.secrets())}"
-        if said != self._told:
+        if said != self._reported:
             with suppress(HeadwaterError), closing(open_state(self._config)) as state:
                 state.record_error(self._group, "delivery", said)
-                self._told = said
+                self._reported = said
 
     def _pace(self, m: flow.Mirroring) -> flow.Pace:
         """As the config says; as long as nothing is delivered, a copy may have all cores, later it leaves one free."""

@@ -39,11 +39,11 @@ def deliver_forever(
     env: Mapping[str, str],
     stop: threading.Event,
     file: Path,
-    told: threading.Event,
+    begin: threading.Event,
     *,
     all_needed: bool,
 ) -> int:
-    """Deliver every group and route until `stop`, once `told` is set; an exit code.
+    """Deliver every group and route until `stop`, once `begin` is set; an exit code.
 
     A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
     alone, unless `all_needed`. Groups come and go with the config in force; what the `file` says about routes is taken
@@ -51,7 +51,7 @@ def deliver_forever(
     """
     spark = session(config.spark.master, config.spark.conf)
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
-    while not told.wait(LOOK_EVERY) and not stop.is_set():
+    while not begin.wait(LOOK_EVERY) and not stop.is_set():
         pass
     with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
         deliveries = _Deliveries(config, env, spark, stop, file, share, all_needed=all_needed)

@@ -81,7 +81,7 @@ def _capture(options: RunOptions, group: str) -> Child:
 
 
 def _delivery(options: RunOptions) -> list[Child]:
-    """The process that delivers, if it is part of the role; that of a standby waits to be told."""
+    """The process that delivers, if it is part of the role; that of a standby waits for a word from the supervisor."""
     if options.role == "capture":
         return []
     wanted = {"--all-needed": options.until_caught_up, "--wait": options.standby}
@@ -245,12 +245,12 @@ def capture_child(config: Config, group: str) -> int:
 
 def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool) -> int:
     """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin."""
-    told = threading.Event()
+    begin = threading.Event()
     if not wait:
-        told.set()
+        begin.set()
     with stopped_by_signals() as stop:
-        parent_gone(stop, DELIVERY_GRACE, told)
-        return deliver_forever(config, env, stop, file, told, all_needed=all_needed)
+        parent_gone(stop, DELIVERY_GRACE, begin)
+        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed)
 
 
 @contextmanager
