@@ -84,7 +84,7 @@ def pass_wal(url: str, lsn: Lsn) -> None:
                     hint="wait until it has written as much again; SELECT pg_switch_wal() skips 16 MB each time",
                 )
             size = min(missing, _FILLING) + 1
-            # Not in a transaction: then no client decodes it.
+            # Not in a transaction: such a message is passed over by every decoder of ours.
             connection.execute("SELECT pg_logical_emit_message(false, 'headwater', repeat('.', %s))", (size,))
 
 
