@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import duckdb
@@ -283,3 +283,12 @@ def test_a_moment_is_spelled_as_duckdb_spells_it(duck: duckdb.DuckDBPyConnection
     moment = dt.datetime(2026, 3, 1, 12, 0, 0, 5, dt.UTC)
     (texts,) = encoded(pa.table({"c": pa.array([moment], plain_type(field))}), [field], "sqlite") or [[]]
     assert duck.execute("SELECT CAST($1::TIMESTAMPTZ AS VARCHAR)", [texts[0]]).fetchone() == (texts[0],)
+
+
+@pytest.mark.parametrize("scale", [0, 2, 6, 7, 18])
+def test_a_decimal_is_spelled_with_all_its_digits_and_without_an_exponent(scale: int) -> None:
+    (field,) = numbered((column("c", f"decimal(38,{scale})"),))
+    numbers = [0, 1, -1, 10, -5 * 10**scale, 10**37, -(10**38 - 1)]
+    values = [None, *(Decimal(each).scaleb(-scale, Context(prec=38)) for each in numbers)]
+    (texts,) = encoded(pa.table({"c": pa.array(values, plain_type(field))}), [field], "sqlite") or [[]]
+    assert texts == [None, *(format(each, "f") for each in values if each is not None)]

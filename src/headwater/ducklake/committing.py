@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyarrow import fs
@@ -183,7 +183,7 @@ class _Writer:
             " contains_nan",
             columns,
         )
-        self._write_table_stats(before, after)
+        self._write_table_stats(after)
         known = {id_: each.inlined for id_, each in self._seen.items() if each.inlined is not None}
         if inlined and self._inline_writer.insert(inlined, known):
             self.schema = replace(self.schema, schema_version=self.newest.schema_version + 1)
@@ -209,19 +209,13 @@ class _Writer:
         partitioned = any(partition_id is not None for _, partition_id, *_ in found)
         return stats, reading.partitionings(self.tx, ids) if partitioned else {}
 
-    def _write_table_stats(self, before: Container[int], after: Mapping[int, TableStats]) -> None:
-        for table_id, stats in after.items():
-            if table_id in before:
-                self.tx.send(
-                    "UPDATE ducklake_table_stats SET record_count = %s, next_row_id = %s, file_size_bytes = %s"
-                    " WHERE table_id = %s",
-                    *stats,
-                    table_id,
-                )
+    def _write_table_stats(self, after: Mapping[int, TableStats]) -> None:
+        """Two statements, however many tables there are: DuckLake has no index by which one would be found."""
+        self.tx.send("DELETE FROM ducklake_table_stats WHERE table_id {among}", self.tx.ids(after))
         self.tx.insert(
             "ducklake_table_stats",
-            "record_count, next_row_id, file_size_bytes, table_id",
-            [(*stats, table_id) for table_id, stats in after.items() if table_id not in before],
+            "table_id, record_count, next_row_id, file_size_bytes",
+            [(table_id, *stats) for table_id, stats in after.items()],
         )
 
     @staticmethod

@@ -22,6 +22,7 @@ from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.writing import plain_type
 from headwater.lake.casting import fitted
 from headwater.lake.sqltext import identifier
+from headwater.pickling import pickled_by_fields
 
 __all__ = [
     "LIVE",
@@ -40,6 +41,7 @@ __all__ = [
 LIVE = "begin_snapshot <= %s AND (end_snapshot IS NULL OR end_snapshot > %s)"
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class InlinedTable:
     """A table of the catalog that holds rows, with the columns that the lake's table had when it was created."""
@@ -101,17 +103,33 @@ def inlined_counts(tx: Transaction, table_ids: Collection[int], snapshot: int) -
 
 def registered(tx: Transaction, table_ids: Collection[int]) -> list[Registered]:
     """The tables of the catalog that hold, or held, rows of these ones, of each the oldest first."""
-    found = tx.rows(
-        "SELECT i.table_id, i.table_name, i.schema_version, coalesce("
-        "(SELECT v.begin_snapshot FROM ducklake_schema_versions v WHERE v.table_id = i.table_id"
-        " AND v.schema_version <= i.schema_version ORDER BY v.schema_version DESC, v.begin_snapshot DESC LIMIT 1),"
-        " (SELECT min(t.begin_snapshot) FROM ducklake_table t WHERE t.table_id = i.table_id)),"
-        " NOT EXISTS (SELECT 1 FROM ducklake_schema_versions v WHERE v.table_id = i.table_id"
-        " AND v.schema_version > i.schema_version)"
-        " FROM ducklake_inlined_data_tables i WHERE i.table_id {among} ORDER BY i.schema_version",
-        tx.ids(table_ids),
+    ids = tx.ids(table_ids)
+    listed, versions, created = tx.answers(
+        (
+            "SELECT table_id, table_name, schema_version FROM ducklake_inlined_data_tables WHERE table_id {among}"
+            " ORDER BY schema_version",
+            (ids,),
+        ),
+        (
+            "SELECT table_id, schema_version, begin_snapshot FROM ducklake_schema_versions WHERE table_id {among}"
+            " ORDER BY schema_version, begin_snapshot",
+            (ids,),
+        ),
+        ("SELECT table_id, min(begin_snapshot) FROM ducklake_table WHERE table_id {among} GROUP BY table_id", (ids,)),
     )
-    return [Registered(table_id, name, version, at, bool(newest)) for table_id, name, version, at, newest in found]
+    first, known = dict(created), defaultdict[int, list[tuple[int, int]]](list)
+    for table_id, version, snapshot in versions:
+        known[table_id].append((version, snapshot))
+    return [_registered(table_id, name, version, known[table_id], first) for table_id, name, version in listed]
+
+
+def _registered(
+    table_id: int, name: str, version: int, known: Sequence[tuple[int, int]], created: Mapping[int, int]
+) -> Registered:
+    until = [snapshot for each, snapshot in known if each <= version]
+    return Registered(
+        table_id, name, version, until[-1] if until else created.get(table_id, 0), len(until) == len(known)
+    )
 
 
 def inlined_tables(

@@ -22,6 +22,7 @@ from headwater.lake.sqltext import identifier
 
 __all__ = ["can_be_inlined", "column_type", "decoded", "encoded", "selected"]
 
+MOST_PLAIN_SCALE = 6  # digits behind the point: of numbers that may have more, Arrow writes some as 1E-7
 LONGEST_NAME = 63  # bytes of a column's name in PostgreSQL
 SYSTEM_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
@@ -96,7 +97,7 @@ def encoded(rows: pa.Table, fields: Sequence[Field], dialect: Dialect) -> list[l
 
 
 def _whole(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
-    array = fitted(column, type_)
+    array = fitted(column.combine_chunks(), type_)  # first: there may be a chunk for each of many tables
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -115,6 +116,8 @@ def _texts(array: pa.Array, field: Field) -> list[str | None]:
     if field.type in ("timestamp", "timestamptz") and _in_common_years(array):
         found = array.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()  # strftime is much slower
         return [each and f"{each}+00" for each in found] if field.type == "timestamptz" else list(found)
+    if pa.types.is_decimal(array.type) and array.type.scale <= MOST_PLAIN_SCALE:
+        return list(array.cast(pa.string()).to_pylist())
     if field.type == "boolean":
         return [None if each is None else str(each).lower() for each in array.to_pylist()]
     if field.type in _FLOATS:

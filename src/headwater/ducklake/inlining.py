@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.inlinedvalues import column_type
@@ -56,11 +57,10 @@ class InlineWriter:
             )
 
     def _numbered(self, table: NewRows) -> list[tuple[object, ...]]:
-        next_id, found = table.next_row_id, []
+        new, found = count(table.next_row_id), list[tuple[object, ...]]()
         for each in table.rows:
-            for row_id, *values in zip(each.row_ids, *each.values, strict=True):
-                found.append((next_id if row_id is None else row_id, self.snapshot, *values))
-                next_id += row_id is None
+            ids = [next(new) if row_id is None else row_id for row_id in each.row_ids]
+            found += zip(ids, [self.snapshot] * len(ids), *each.values, strict=True)
         return found
 
     def _targets(self, tables: Sequence[NewRows]) -> tuple[dict[int, str], bool]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -132,8 +134,9 @@ def live_tables(
     tx: Transaction, data_path: str, names: Collection[TableName] | None = None
 ) -> dict[TableName, LakeTable]:
     """The tables of the newest snapshot that have these names; all, if none are given."""
-    wanted = None if names is None else {name.name for name in names}
-    found = [row for row in tx.rows(LIVE_TABLES) if wanted is None or row[2] in wanted]
+    wanted = None if names is None else sorted({name.name for name in names})
+    named = "" if wanted is None else f" AND t.table_name IN ({', '.join(['%s'] * len(wanted)) or 'NULL'})"
+    found = tx.rows(LIVE_TABLES + named, *(wanted or ()))
     columns = tx.rows(f"{COLUMNS_EVER} table_id {{among}} {COLUMN_ORDER}", tx.ids(row[0] for row in found))
     tables = found_tables(tx, data_path, found, columns)
     return tables if names is None else {name: tables[name] for name in names if name in tables}
@@ -141,9 +144,9 @@ def live_tables(
 
 LIVE_TABLES = (
     "SELECT t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path,"
-    " t.path_is_relative, EXISTS (SELECT 1 FROM ducklake_partition_info p WHERE p.table_id = t.table_id"
-    " AND p.end_snapshot IS NULL), EXISTS (SELECT 1 FROM ducklake_sort_info o WHERE o.table_id = t.table_id"
-    " AND o.end_snapshot IS NULL), n.record_count, n.next_row_id, n.file_size_bytes"
+    " t.path_is_relative, t.table_id IN (SELECT table_id FROM ducklake_partition_info WHERE end_snapshot IS NULL),"
+    " t.table_id IN (SELECT table_id FROM ducklake_sort_info WHERE end_snapshot IS NULL),"
+    " n.record_count, n.next_row_id, n.file_size_bytes"
     " FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id"
     " LEFT JOIN ducklake_table_stats n ON n.table_id = t.table_id"
     " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
@@ -248,17 +251,26 @@ def columns_at(tx: Transaction, ids: object) -> Callable[[int, int], tuple[Field
 
 def _fields(columns: Iterable[Sequence[Any]]) -> dict[int, tuple[Field, ...]]:
     """By table, what these rows of `_COLUMN` come to."""
-    children: dict[tuple[int, int | None], list[tuple[Any, ...]]] = defaultdict(list)
-    for table_id, parent, *column in columns:
-        children[table_id, parent].append(tuple(column))
+    found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for table_id, *column in columns:
+        found[table_id].append(tuple(column))
+    return {table_id: _tree(tuple(rows)) for table_id, rows in found.items()}
 
-    def fields(table_id: int, parent: int | None) -> tuple[Field, ...]:
+
+@lru_cache(maxsize=4096)  # tables with the same columns share them: there may be hundreds of such, in every delivery
+def _tree(columns: tuple[tuple[Any, ...], ...]) -> tuple[Field, ...]:
+    """One table's columns, each of which names its parent."""
+    children: dict[int | None, list[tuple[Any, ...]]] = defaultdict(list)
+    for parent, *column in columns:
+        children[parent].append(tuple(column))
+
+    def fields(parent: int | None) -> tuple[Field, ...]:
         return tuple(
-            Field(id_, name, type_, bool(nullable), fields(table_id, id_), default)
-            for id_, name, type_, nullable, default in children.get((table_id, parent), ())
+            Field(id_, name, type_, bool(nullable), fields(id_), default)
+            for id_, name, type_, nullable, default in children.get(parent, ())
         )
 
-    return {table_id: fields(table_id, None) for table_id, parent in list(children) if parent is None}
+    return fields(None)
 
 
 def resolved(base: str, path: str, relative: object) -> str:
@@ -418,7 +430,7 @@ def _inlined_deletes(
         f"SELECT file_id, row_id, begin_snapshot FROM {name} WHERE begin_snapshot <= {snapshot:d}"
         for name in with_inlined_deletes(tx, table_ids).values()
     ]
-    rows = np.array(list(unions(tx, selects)), np.int64).reshape(-1, 3)
+    rows = np.fromiter(chain.from_iterable(unions(tx, selects)), np.int64).reshape(-1, 3)  # much faster than `array`
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     files, starts = np.unique(rows[:, 0], return_index=True)
     parts = np.split(rows, starts[1:])

@@ -43,7 +43,8 @@ class Load:
 
 def completed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """The table with nulls in columns that another client has added to the lake's table."""
+    there = set(table.schema.names)
     for name, kind in types.items():
-        if name not in table.schema.names:
+        if name not in there:
             table = table.append_column(name, pa.nulls(table.num_rows, kind))
     return table

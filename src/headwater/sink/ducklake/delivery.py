@@ -36,7 +36,7 @@ from headwater.lake.mirrored import MirroredColumns
 from headwater.lake.sink import Inline, Keys, Kinds, Landed, Volume, Wanted
 from headwater.lake.stream import P
 from headwater.lake.target import SETTLED, PartitionSet, Reports, misfits_of, rows_of
-from headwater.sink.ducklake.columns import evolved
+from headwater.sink.ducklake.columns import evolved, follows
 from headwater.sink.ducklake.landing import signed
 from headwater.sink.ducklake.places import DuckLakePlace, FilePlace, InlinedPlace
 from headwater.sink.ducklake.quarantine import quarantine_places
@@ -75,13 +75,14 @@ class DuckLakePlan(Generic[P]):
 
     def evolved(self, relation: Relation, kinds: Kinds) -> tuple[DuckLakePlan[P], bool]:
         standing = self.standings[relation.oid]
+        columns, wanted = standing.table.columns, tuple(kinds[each.name] for each in relation.columns)
+        if relation.oid not in self.evolutions and follows(columns, standing.mirrored, relation.columns, wanted):
+            return self, False  # as a rule, and a plan of many tables asks for each of them
         added = any(column.attnum not in standing.mirrored.fields for column in relation.columns)
         next_id = self.lake.next_column_id(standing.table.id) if added else 0
         fields, mirrored = evolved(standing.table, standing.mirrored, relation, dict(kinds), next_id)
         check_names(str(relation.table), fields)
         check_kept(str(relation.table), standing.table.partition_keys, standing.table.columns, fields)
-        if (fields, mirrored) == (standing.table.columns, standing.mirrored) and relation.oid not in self.evolutions:
-            return self, False  # as a rule: a plan of many tables is not copied for each of them
         evolutions = {**self.evolutions, relation.oid: _Evolution(fields, mirrored)}
         return replace(self, evolutions=evolutions), fields != standing.table.columns
 
@@ -93,13 +94,19 @@ class DuckLakePlan(Generic[P]):
         inline: Inline | None = None,
     ) -> DuckLakeDelivery[P]:
         tables = {oid: self.standings[oid].table.id for oid in keys}
-        inlined = self.lake.inlined_counts(tables.values(), self.base) if tables else {}
+        inlined, open_ = self._held(tables.values()) if tables else ({}, [])
         small = self._small(tables, inlined, inline) if inline else frozenset()
         landings = {oid: self._landing(oid, key, inlined=oid in small) for oid, key in keys.items()}
         kept = landing(self.quarantine, quarantine.KNOWN_BY) if self.quarantine else None
         name = attempt or (self.lake.begin(self.source) if keys else "")  # nothing is written without a table
         target = DuckLakeTarget(landings, kept, self.base.id + 1, self.source, name)
-        return DuckLakeDelivery(self, keys, target, newest, attempt is None, inlined)
+        return DuckLakeDelivery(self, keys, target, newest, attempt is None, inlined, open_)
+
+    def _held(self, tables: Collection[int]) -> tuple[Mapping[int, Sequence[InlinedCounts]], Sequence[FilePlace]]:
+        """The rows of these tables in the catalog, and the files of the quarantine."""
+        with self.lake.at_once():
+            files = quarantine_places(self.lake, self.quarantine, self.base) if self.quarantine else []
+            return self.lake.inlined_counts(tables, self.base), files
 
     def fields(self, oid: int) -> tuple[Field, ...]:
         return self.evolutions[oid].fields if oid in self.evolutions else self.standings[oid].table.columns
@@ -147,8 +154,13 @@ class DuckLakeDelivery(Generic[P]):
     newest: NewestCommit | None
     noted: bool  # the attempt, in the lake
     inlined: Mapping[int, Sequence[InlinedCounts]]  # rows in the catalog, by table
+    in_quarantine: Sequence[FilePlace]
 
     def places(self, wanted: Wanted) -> list[DuckLakePlace]:
+        with self.plan.lake.at_once():
+            return self._places(wanted)
+
+    def _places(self, wanted: Wanted) -> list[DuckLakePlace]:
         plan = self.plan
         tables = {plan.standings[oid].table.id: oid for oid in wanted}
         if not tables:
@@ -179,9 +191,8 @@ class DuckLakeDelivery(Generic[P]):
             for each, table in zip(counts, found, strict=True)
         ]
 
-    def quarantine(self) -> list[FilePlace]:
-        plan = self.plan
-        return quarantine_places(plan.lake, plan.quarantine, plan.base) if plan.quarantine else []
+    def quarantine(self) -> Sequence[FilePlace]:
+        return self.in_quarantine
 
     def commit(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
