@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headwater.config import Config
+from headwater.control.expanding import with_patterns
 from headwater.state import Request, State
 from headwater.supervise.effective import in_force, served
 from headwater.supervise.handling import Handling
@@ -28,7 +29,7 @@ class HandService:
         return self.config
 
     def serve(self, name: str) -> None:
-        config = served(self.config, self.state)
+        config, _ = with_patterns(served(self.config, self.state))
         if name in config.groups:
             make_group_ready(config, self.state, name)
 

@@ -158,6 +158,15 @@ def test_a_table_is_added_moved_to_another_group_and_removed_while_the_others_go
     shop.assert_equal("later", "orders", "items")
 
 
+def test_a_table_that_a_pattern_brings_is_left_out_there(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    mirror.start("public.*")
+    asked = mirror.m.state.ask("remove_table", source_table="public.orders")
+    (done,) = handled(mirror.config, mirror.m.state)
+    assert (done.id, done.failed) == (asked, True)
+    assert "matches the pattern 'public.*'" in str(done.outcome)
+
+
 def test_a_table_that_is_added_without_a_copy_has_what_changes_from_then_on(shop: Mirror) -> None:
     shop.execute("CREATE TABLE later (id int PRIMARY KEY, item text)", "INSERT INTO later VALUES (1, 'before')")
     done_by_service(shop, "add", "public.later", "--no-copy", "--as", "raw.later")

@@ -170,7 +170,13 @@ class Handling:
         for each in self._state.added_tables():
             if (each.group, each.table) == (request.group, str(_name(request))):
                 return each
-        if any(each.table == _name(request) for each in self._service.everything().groups[request.group].tables):
+        group = self._service.everything().groups[request.group]
+        if (pattern := group.matched(_name(request))) is not None:
+            raise ConfigError(
+                f"table {request.table!r} of group {request.group!r} matches the pattern {pattern.pattern!r}",
+                hint="leave it out there: `exclude` lists tables that a pattern does not bring",
+            )
+        if any(each.table == _name(request) for each in group.tables):
             raise ConfigError(
                 f"table {request.table!r} of group {request.group!r} is in the config file, which is ensured",
                 hint="take it out of the file: the running service notices by itself",
