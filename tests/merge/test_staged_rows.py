@@ -13,7 +13,7 @@ import pytest
 from headwater.change import Committed, Lsn
 from headwater.log.segment import SCHEMA, clustered, write
 from headwater.merge.mirror import Mirror
-from headwater.merge.reader import Read
+from headwater.merge.reader import Read, Reads
 from headwater.merge.staged import Segment, StagedChanges
 from tests.merge.messages import INT4, OID, column, insert, mirror, relation
 
@@ -105,6 +105,16 @@ def test_rows_of_aborted_subtransactions_do_not_count(tmp_path: Path) -> None:
     streamed = segment(tmp_path, (0, 1, 5, 1), (0, 2, 6, 1), (0, 3, 7, 2), (0, 4, 5, 1), (0, 5, 8, 1))
     streamed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=frozenset({6, 7}))
     assert read(Reading(), streamed) == [(1, [(50, 1), (50, 4), (50, 5)])]
+
+
+def test_rows_beside_those_of_aborted_subtransactions_can_be_joined_with_others(tmp_path: Path) -> None:
+    for name in ("streamed", "plain"):
+        (tmp_path / name).mkdir()
+    streamed = segment(tmp_path / "streamed", (0, 1, 5, 1), (0, 2, 6, 1))
+    streamed = streamed._replace(commit=Committed(Lsn(50), COMMIT, 5), aborted=frozenset({6}))
+    both = (streamed, segment(tmp_path / "plain", (60, 3, 7, 1)))
+    found = StagedChanges(both, {SHAPE.id: SHAPE}, Lsn(1000)).read(both, {OID: mirror(SHAPE)})
+    assert Reads.joined(list(found)).rows["seq"].to_pylist() == [1, 3]
 
 
 @pytest.mark.parametrize("aborted", [frozenset[int](), frozenset({6})])

@@ -60,13 +60,14 @@ class StagedChanges:
 
     def _read(self, segment: Segment, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]) -> Iterator[Reads]:
         for groups in self._wanted(file, mirrors):
-            full = segment.aborted or any(mirror.history for mirror, _, _ in groups.values())
-            rows = file.read_row_groups(list(groups), columns=list(_FULL if full else _PLAIN)).combine_chunks()
+            history = any(mirror.history for mirror, _, _ in groups.values())
+            columns = _FULL if history or segment.aborted else _PLAIN
+            rows = file.read_row_groups(list(groups), columns=list(columns)).combine_chunks()
             of = np.repeat(np.arange(len(groups)), [count for _, _, count in groups.values()])
             tables = tuple((mirror, version) for mirror, version, _ in groups.values())
             found = self._counting(segment, Reads(tables, of, rows))
-            if len(found.of):
-                yield found
+            if len(found.of):  # in all segments with the same columns, so that reads can be joined
+                yield found if history else replace(found, rows=found.rows.select(_PLAIN))
 
     def _wanted(
         self, file: pq.ParquetFile, mirrors: Mapping[int, Mirror]
