@@ -170,7 +170,7 @@ def test_the_file_is_taken_up_while_the_service_runs(shop: Shop) -> None:
     shop.execute("INSERT INTO items VALUES (1001, 'goes on')")
     shop.equal("items")
     code, said = headwater(shop.file, "table", "remove", "--yes", "public.items")
-    assert (code, "is in the config file" in said) == (2, True), said
+    assert (code, "is declared in headwater.yaml" in said) == (2, True), said
     assert run.alive
 
 
