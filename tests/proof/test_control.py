@@ -174,6 +174,7 @@ def test_the_file_is_taken_up_while_the_service_runs(shop: Shop) -> None:
     assert run.alive
 
 
+@pytest.mark.long
 def test_a_standby_takes_over_when_the_first_run_ends_however_it_ends(shop: Shop) -> None:
     first = shop.start()
     shop.streaming("orders")
@@ -196,6 +197,7 @@ def test_a_standby_takes_over_when_the_first_run_ends_however_it_ends(shop: Shop
     assert "verify: OK" in shop.say("verify")
 
 
+@pytest.mark.long
 def test_capture_and_several_deliveries_run_apart_and_share_the_groups(shop: Shop) -> None:
     shop.configure(
         "  near: {flush: {interval: 200ms}, tables: [public.items]}\n"

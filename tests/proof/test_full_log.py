@@ -73,6 +73,7 @@ def world() -> Iterator[World]:
             yield made
 
 
+@pytest.mark.long
 def test_a_lake_that_is_away_until_the_log_is_full_gets_everything_when_it_is_back(world: World) -> None:
     world.write(2)
     wait_for(world.equal, "the first rows are mirrored", 120)

@@ -82,6 +82,7 @@ def test_tables_come_and_go_with_the_pattern_while_the_service_runs(file: Path, 
     assert "table public.items was dropped in the source: its mirror" in said
 
 
+@pytest.mark.long
 def test_what_came_while_nothing_ran_is_mirrored_by_the_next_run(file: Path, source: psycopg.Connection) -> None:
     code, said = headwater(file, "run", "--until-caught-up")
     assert code == 0, said
