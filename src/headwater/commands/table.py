@@ -118,9 +118,9 @@ def table_remove(options: Options, names: tuple[str, ...], group: str | None, ye
 @common_options
 @click.pass_obj
 def table_move(options: Options, names: tuple[str, ...], to_group: str, group: str | None) -> None:
-    """Let another group have tables that were added by `table add` or in SQL. They are copied there.
+    """Let a group with another lake have tables that were added by `table add` or in SQL. They are copied there.
 
-    In the same lake, readers see the old rows until the new ones are there.
+    The mirrors in the old lake stay as they are.
 
     \b
       headwater table move public.events --to slow

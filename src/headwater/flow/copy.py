@@ -87,7 +87,7 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Callable[[], Pace] = Pa
         settle_fork(m)
         if outdated(m, exported.timeline):
             return {}  # the tables wait for another copy, which begins without what was forgotten just now
-        landed = _landed(m, attempt, {row.oid: kept[row.oid] for row in copied}, copied)
+        landed = _landed(m, attempt, exported.lsn, {row.oid: kept[row.oid] for row in copied}, copied)
         if landed is None:
             return {}
         m.state.forget_copies(m.group, landed.missed)  # what was written for them is deleted
@@ -161,12 +161,16 @@ def _reports(copies: Mapping[int, KeptCopy]) -> Reports:
 
 
 def _landed(
-    m: Mirroring, attempt: Copy[Lsn], copies: Mapping[int, KeptCopy], rows: Sequence[TableRow]
+    m: Mirroring, attempt: Copy[Lsn], at: Lsn, copies: Mapping[int, KeptCopy], rows: Sequence[TableRow]
 ) -> Landed | None:
-    """Commit the copy; None if it did not land, and the tables wait for another one."""
+    """Commit the copy; None if it did not land, and the tables wait for another one.
+
+    A table without a range, of which no rows are wanted or whose root has no partition, is empty `at` the snapshot.
+    """
     reports = _reports(copies)
+    begun = {oid: min((each.lsn for each in kept.ranges), default=at) for oid, kept in copies.items()}
     try:
-        return attempt.commit({oid: min(each.lsn for each in kept.ranges) for oid, kept in copies.items()}, reports)
+        return attempt.commit(begun, reports)
     except (CommitConflict, AlreadyDelivered, TableError) as error:
         attempt.discard(reports)
         m.state.forget_copies(m.group, copies.keys())

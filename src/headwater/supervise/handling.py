@@ -154,6 +154,11 @@ class Handling:
             raise ConfigError(f"there is no group {to!r}", hint=f"there are: {', '.join(config.groups)}")
         if to == added.group:
             raise ConfigError(f"table {added.table!r} is in group {to!r} already", hint="name another group")
+        if config.groups[to].lake == config.groups[added.group].lake:
+            raise ConfigError(
+                f"groups {added.group!r} and {to!r} have the same lake, and the mirror of {added.table!r} stays there",
+                hint=f"`headwater table remove` it, rename or drop its mirror, then `headwater table add --group {to}`",
+            )
         self._state.forget_added_table(added.group, added.table)
         moved = added._replace(group=to, copy=True)
         try:
