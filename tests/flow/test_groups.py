@@ -151,9 +151,9 @@ def test_a_terminal_is_asked_before_a_group_is_dropped(orders: Mirror, answer: b
 def test_a_group_that_left_the_config_is_listed_and_can_be_dropped(orders: Mirror) -> None:
     orders.stop_capture()
     orders.file.write_text(orders.file.read_text().replace("  g: {lake", "  other: {lake"))
-    assert [(each["name"], each["configured"], each["tables"]) for each in listed(orders)] == [
-        ("other", True, 2),
-        ("g", False, 2),
+    assert [(each["name"], each["origin"], each["tables"]) for each in listed(orders)] == [
+        ("other", "config", 2),
+        ("g", "state", 2),
     ]
     assert str(listed(orders)[1]["lake"]).endswith(f"sqlite:///{orders.catalog_file}")
     assert ask(orders, "group", "list").stdout.splitlines()[0].split()[:2] == ["group", "lake"]
