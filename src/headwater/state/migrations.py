@@ -282,6 +282,15 @@ MIGRATIONS = (
     UPDATE headwater.segments SET file_bytes = bytes;
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
     """,
+    """
+    -- To set a sequence that is logged takes a transaction id, and a copy waits for every transaction that has one:
+    -- wait_for and a first copy would wait for each other.
+    DO $$ BEGIN
+        IF current_setting('server_version_num')::int >= 150000 THEN
+            ALTER SEQUENCE headwater.awaited SET UNLOGGED;
+        END IF;
+    END $$;
+    """,
 )
 
 
