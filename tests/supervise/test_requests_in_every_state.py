@@ -252,3 +252,17 @@ def record(state: State, row: TableRow, event: Event) -> None:
         ).fetchall() or [(None,)]
     if now == row.state:
         state.record(row.group, row.oid, event)
+
+
+def test_a_move_that_a_killed_run_has_begun_is_brought_to_its_end(place: Place) -> None:
+    place.bring_to("STREAMING")
+    asked = place.state.ask("move_table", source_table=ITEMS, to_group="far")
+    place.state.move_added_table(ITEMS, "shop", "far")  # the run ended after that
+    (done,) = handled(place.config, place.state)
+    assert (done.id, done.failed, done.outcome) == (
+        asked,
+        False,
+        "public.items is moved from group 'shop' to 'far', and will be copied",
+    )
+    assert (place.row("shop").state, place.row("far").state) == ("REMOVED", "PENDING")
+    assert place.published("far") == {"items"}
