@@ -15,6 +15,7 @@ from headwater.flow.mirroring import Mirroring
 from headwater.flow.names import granted
 from headwater.flow.preparing import Prepared, prepared
 from headwater.flow.recording import Delivered, record
+from headwater.flow.removals import remove
 from headwater.flow.tables import DeliveryTables, StagedBatch, chosen, staged
 from headwater.lake.sink import Delivery, Inline, Landed, Volume
 from headwater.lake.target import SETTLED, misfits_of, rows_of
@@ -44,7 +45,8 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
         return record(m, tables, Delivered())
     if not batch.segments and not tables.behind and not batch.changes:
         hindmost = min([batch.upto, *(each.position for each in tables.left.values())])
-        return record(m, tables, Delivered(hindmost, plan.snapshot_id))
+        there = tables.taking_part.keys() if batch.upto == tables.upto else ()
+        return remove(m, tables, record(m, tables, Delivered(hindmost, plan.snapshot_id)), there)
     ready = prepared(m, plan, tables, batch)
     written = _write(m, ready, batch)
     failpoints.hit("deliver.written")
@@ -52,7 +54,7 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
     failpoints.hit("deliver.committed")
     done = record(m, tables, landed)
     failpoints.hit("deliver.recorded")
-    return done
+    return remove(m, tables, done, [oid for oid, lsn in done.upto.items() if lsn == tables.upto])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ from headwater.state.listening import Listener
 from headwater.state.lock import Lock
 from headwater.state.requests import Request, Verb
 from headwater.state.rows import (
+    Condition,
+    Conditions,
     Configured,
     Fence,
     GroupRow,
     Location,
     Member,
     Partitions,
+    Removal,
     TableOptions,
     TableRow,
     TableState,
@@ -19,6 +22,8 @@ from headwater.state.store import State
 
 __all__ = [
     "AddedTable",
+    "Condition",
+    "Conditions",
     "Configured",
     "Fence",
     "GroupRow",
@@ -27,6 +32,7 @@ __all__ = [
     "Lock",
     "Member",
     "Partitions",
+    "Removal",
     "Request",
     "State",
     "TableOptions",

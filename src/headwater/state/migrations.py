@@ -282,6 +282,18 @@ MIGRATIONS = (
     UPDATE headwater.segments SET file_bytes = bytes;
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
     """,
+    """
+    CREATE TABLE headwater.removals ( -- partitions that lost their rows, which the mirror still has
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        reason text NOT NULL,
+        conditions jsonb NOT NULL, -- which rows: those that meet them all
+        lsn pg_lsn, -- where the source has no such row; null: that is still to be found
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.tables ON DELETE CASCADE
+    );
+    ALTER TABLE headwater.tables ADD COLUMN removed_lsn pg_lsn; -- where rows of a partition were last removed
+    """,
 )
 
 
