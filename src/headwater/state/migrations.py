@@ -314,6 +314,18 @@ MIGRATIONS = (
     );
     CREATE INDEX ON headwater.deliveries (group_name, id);
     """,
+    """
+    CREATE TABLE headwater.removals ( -- partitions that lost their rows, which the mirror still has
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        reason text NOT NULL,
+        conditions jsonb NOT NULL, -- which rows: those that meet them all
+        lsn pg_lsn, -- where the source has no such row; null: that is still to be found
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.tables ON DELETE CASCADE
+    );
+    ALTER TABLE headwater.tables ADD COLUMN removed_lsn pg_lsn; -- where rows of a partition were last removed
+    """,
 )
 
 

@@ -212,7 +212,7 @@ def _groups_caught_up(config: Config, state: State) -> Callable[[], bool]:
             if group is None or (group.watched_lsn or Lsn(0)) < target or _schema_change_waits(state, name):
                 return False
             states = {row.state for row in state.tables(name)}
-            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+            if states & {"PENDING", "SNAPSHOT", "CATCHUP"} or (states & {"STREAMING"} and state.removals(name)):
                 return False
             if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
                 return False
