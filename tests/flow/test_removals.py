@@ -118,7 +118,7 @@ def test_the_bounds_are_those_of_postgresql(mirror: Mirror, kind: str) -> None:
     assert mirror.ask("SELECT id FROM lake.public.p") == [(3,)]
 
 
-UNLIKE = {
+UNLIKE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a hash": ("HASH (id)", "WITH (MODULUS 1, REMAINDER 0)", {}),
     "an expression": ("RANGE ((id + 0))", "FROM (0) TO (10)", {}),
     "two columns": ("RANGE (id, n)", "FROM (0, 0) TO (10, 0)", {}),
