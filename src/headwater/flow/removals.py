@@ -53,8 +53,11 @@ def place_removals(m: Mirroring) -> bool:
 
     What cannot be removed so is copied again.
     """
+    unplaced = [each for each in m.state.removals(m.group) if each.lsn is None]
+    if not unplaced:
+        return False
     rows = {row.oid: row for row in m.state.tables(m.group) if row.state == "STREAMING"}
-    waiting = [each for each in m.state.removals(m.group) if each.lsn is None and each.oid in rows]
+    waiting = [each for each in unplaced if each.oid in rows]
     if not waiting:
         return False
     with exported_snapshot(m.source_url) as exported:
@@ -90,11 +93,16 @@ def remove(m: Mirroring, tables: DeliveryTables, done: Delivered, there: Collect
     failpoints.hit("remove.committed")
     over = record(m, here, replace(removed, failed={**failed, **removed.failed}))
     ended = [each for each in due if each.oid in through - over.failed.keys()]
-    m.state.end_removals(ended, at)
+    if ended:
+        m.state.end_removals(ended, at)
     return replace(done, snapshot_id=over.snapshot_id or done.snapshot_id, upto={**done.upto, **over.upto})
 
 
-def _removed(m: Mirroring, plan: Plan[Lsn], wanted: Mapping[int, RemovedRows], upto: Mapping[int, Lsn]) -> Delivered:
+def _removed(
+    m: Mirroring, plan: Plan[Lsn], wanted: Mapping[int, RemovedRows], upto: Mapping[int, Lsn]
+) -> tuple[Delivered, frozenset[int]]:
+    """What landed, and the tables that were looked through."""
+
     def job(oids: Collection[int]) -> tuple[Delivery[Lsn], list[Written | Failed]]:
         mine = {oid: wanted[oid] for oid in oids}
         attempt = plan.begin({oid: each.columns for oid, each in mine.items()})

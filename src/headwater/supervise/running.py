@@ -211,8 +211,11 @@ def _groups_caught_up(config: Config, state: State) -> Callable[[], bool]:
             group = state.group(name)
             if group is None or (group.watched_lsn or Lsn(0)) < target or _schema_change_waits(state, name):
                 return False
-            states = {row.state for row in state.tables(name)}
-            if states & {"PENDING", "SNAPSHOT", "CATCHUP"} or (states & {"STREAMING"} and state.removals(name)):
+            rows = {row.oid: row.state for row in state.tables(name)}
+            states = {*rows.values()}
+            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+                return False
+            if any(rows.get(each.oid) == "STREAMING" for each in state.removals(name)):
                 return False
             if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
                 return False
