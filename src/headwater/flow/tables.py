@@ -54,11 +54,14 @@ def chosen(m: Mirroring, plan: Plan[Lsn], *, leave_behind: bool) -> DeliveryTabl
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
+    fence = min((fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead), default=None)
     if behind and not (leave_behind and all(rows[oid].state == "CATCHUP" for oid in behind)):
+        if m.log.defined(behind, lead, m.log.end()):
+            # Where the others are, it may have what only a later ALTER TABLE mends, and they may stay there for long.
+            return DeliveryTables(rows, standing, standing, True, fence, failed)
         return DeliveryTables(rows, standing, behind, True, lead, failed)
-    fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
     foremost = {oid: each for oid, each in standing.items() if oid not in behind}
-    return DeliveryTables(rows, standing, foremost, False, min(fences, default=None), failed, behind)
+    return DeliveryTables(rows, standing, foremost, False, fence, failed, behind)
 
 
 def _believe(m: Mirroring, row: TableRow, standing: Standing[Lsn]) -> None:
