@@ -57,13 +57,17 @@ def chosen(m: Mirroring, plan: Plan[Lsn], *, leave_behind: bool) -> DeliveryTabl
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
-    if behind and not (leave_behind and all(rows[oid].state == "CATCHUP" for oid in behind)):
-        return DeliveryTables(rows, standing, behind, True, lead, failed)
     removals = _ahead(m, lead)
     stops = [fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead]
     stops += [each.lsn for each in removals if each.lsn is not None]
+    stop = min(stops, default=None)
+    if behind and not (leave_behind and all(rows[oid].state == "CATCHUP" for oid in behind)):
+        if m.log.defined(behind, lead, m.log.end()):
+            # Where the others are, it may have what only a later ALTER TABLE mends, and they may stay there for long.
+            return DeliveryTables(rows, standing, standing, True, stop, failed, removals=removals)
+        return DeliveryTables(rows, standing, behind, True, lead, failed)
     foremost = {oid: each for oid, each in standing.items() if oid not in behind}
-    return DeliveryTables(rows, standing, foremost, False, min(stops, default=None), failed, behind, removals)
+    return DeliveryTables(rows, standing, foremost, False, stop, failed, behind, removals)
 
 
 def _ahead(m: Mirroring, lead: Lsn) -> list[Removal]:
