@@ -79,4 +79,5 @@ def deliver(options: Options, all_needed: bool, wait: bool) -> None:
     from headwater.supervise.running import deliver_child
 
     file = (options.file or DEFAULT_FILE).resolve()
-    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait))
+    traces = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait, traces=traces))

@@ -1,16 +1,20 @@
 """Groups, tables, their states, fences and locks: what must be known again after a restart."""
 
 from headwater.state.additions import AddedTable
+from headwater.state.deliveries import DeliveryRow, Phases, Work
 from headwater.state.listening import Listener
 from headwater.state.lock import Lock
 from headwater.state.requests import Request, Verb
 from headwater.state.rows import (
+    Condition,
+    Conditions,
     Configured,
     Fence,
     GroupRow,
     Location,
     Member,
     Partitions,
+    Removal,
     TableOptions,
     TableRow,
     TableState,
@@ -19,7 +23,10 @@ from headwater.state.store import State
 
 __all__ = [
     "AddedTable",
+    "Condition",
+    "Conditions",
     "Configured",
+    "DeliveryRow",
     "Fence",
     "GroupRow",
     "Listener",
@@ -27,10 +34,13 @@ __all__ = [
     "Lock",
     "Member",
     "Partitions",
+    "Phases",
+    "Removal",
     "Request",
     "State",
     "TableOptions",
     "TableRow",
     "TableState",
     "Verb",
+    "Work",
 ]

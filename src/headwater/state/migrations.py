@@ -282,6 +282,50 @@ MIGRATIONS = (
     UPDATE headwater.segments SET file_bytes = bytes;
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
     """,
+    """
+    -- To set a sequence that is logged takes a transaction id, and a copy waits for every transaction that has one:
+    -- wait_for and a first copy would wait for each other.
+    DO $$ BEGIN
+        IF current_setting('server_version_num')::int >= 150000 THEN
+            ALTER SEQUENCE headwater.awaited SET UNLOGGED;
+        END IF;
+    END $$;
+    """,
+    """
+    CREATE TABLE headwater.deliveries ( -- that changed something, for a while
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        at timestamptz NOT NULL DEFAULT now(),
+        position pg_lsn NOT NULL,
+        snapshot_id bigint NOT NULL,
+        changes bigint NOT NULL, -- rows of the log that it read
+        tables integer NOT NULL, -- that it changed
+        inserted bigint NOT NULL,
+        updated bigint NOT NULL,
+        deleted bigint NOT NULL,
+        bytes bigint NOT NULL, -- of the data files that it wrote
+        lag_seconds float8 NOT NULL, -- at the commit, the age of the oldest source commit that it brought
+        phase_wait float8 NOT NULL, -- seconds, like the next
+        phase_fold float8 NOT NULL,
+        phase_locate float8 NOT NULL,
+        phase_write float8 NOT NULL,
+        phase_commit float8 NOT NULL,
+        source_oids bigint[] NOT NULL -- of the tables that it changed
+    );
+    CREATE INDEX ON headwater.deliveries (group_name, id);
+    """,
+    """
+    CREATE TABLE headwater.removals ( -- partitions that lost their rows, which the mirror still has
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        reason text NOT NULL,
+        conditions jsonb NOT NULL, -- which rows: those that meet them all
+        lsn pg_lsn, -- where the source has no such row; null: that is still to be found
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.tables ON DELETE CASCADE
+    );
+    ALTER TABLE headwater.tables ADD COLUMN removed_lsn pg_lsn; -- where rows of a partition were last removed
+    """,
 )
 
 

@@ -29,6 +29,7 @@ from headwater.supervise.readying import make_ready
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
 from headwater.supervise.serving import Serving
+from headwater.supervise.tracing import tracing
 
 __all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
 
@@ -211,7 +212,7 @@ def _groups_caught_up(config: Config, state: State) -> Callable[[], bool]:
             if group is None or (group.watched_lsn or Lsn(0)) < target or _schema_change_waits(state, name):
                 return False
             states = {row.state for row in state.tables(name)}
-            if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+            if states & {"PENDING", "SNAPSHOT", "CATCHUP"} or (states & {"STREAMING"} and state.removals(name)):
                 return False
             if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
                 return False
@@ -243,14 +244,19 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool) -> int:
-    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin."""
+def deliver_child(
+    config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool, traces: str | None = None
+) -> int:
+    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin.
+
+    `traces` is the URL of the collector that gets a trace of each delivery.
+    """
     begin = threading.Event()
     if not wait:
         begin.set()
-    with stopped_by_signals() as stop:
+    with stopped_by_signals() as stop, tracing(traces) as told:
         parent_gone(stop, DELIVERY_GRACE, begin)
-        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed)
+        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, told=told)
 
 
 @contextmanager
