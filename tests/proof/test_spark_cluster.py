@@ -88,13 +88,9 @@ class Cluster:
             "TMPDIR": str(home / "tmp"),
         }
 
-    def executors(self) -> list[psutil.Process]:
-        return [
-            each
-            for service in self._started
-            for each in service.children(recursive=True)
-            if any("CoarseGrainedExecutorBackend" in word for word in each.cmdline())
-        ]
+    def key_indexes(self) -> list[Path]:
+        """Those that executors have made among their temporary files."""
+        return [*self._folder.glob("*/tmp/headwater-*/*.keys")]
 
     def work_of(self, name: str) -> list[Path]:
         return [each for each in (self._folder / name / "work").rglob("stderr") if each.stat().st_size]
@@ -189,4 +185,5 @@ def test_executors_of_a_cluster_need_nothing_of_the_drivers_machine(world: World
     world.headwater("run", "--until-caught-up")
     world.headwater("verify")
     assert all(world.cluster.work_of(name) for name in ("one", "two")), "one of the workers had nothing to do"
+    assert world.cluster.key_indexes()
     world.headwater("maintain")

@@ -34,24 +34,24 @@ def hand_over_s3(spark: SparkSession, env: Mapping[str, str]) -> None:
             spark.sparkContext.environment.setdefault(name, env[name])
 
 
-def await_executors(spark: SparkSession) -> None:
+def await_executors(spark: SparkSession, master: str) -> None:
     """Return once there is an executor: what Spark says about a wait would not be seen, and jobs only hang."""
-    context, told = spark.sparkContext, time.monotonic()
-    while executors(spark) == 0:
+    told = time.monotonic()
+    while _executors(spark, master) == 0:
         if time.monotonic() - told >= TELL_EVERY:
             told = time.monotonic()
             logger.warning(
                 "Spark's master %s has given us no executor yet: its workers may be down, have too few cores or too"
-                " little memory, or other applications (each run, verify and maintain is one) have all their cores, "
-                "which spark.cores.max in spark.conf bounds",
-                context.master,
+                " little memory, or other applications (each run, verify and maintain is one) have all their cores,"
+                " which spark.cores.max in spark.conf bounds",
+                master,
             )
         time.sleep(LOOK_EVERY)
 
 
-def executors(spark: SparkSession) -> int:
+def _executors(spark: SparkSession, master: str) -> int:
     """How many there are now; Unreachable if the cluster has ended our application."""
-    with reached(spark.sparkContext.master):
+    with reached(master):
         return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is in it, too
 
 

@@ -73,7 +73,7 @@ def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> Sp
     spark.sparkContext._accumulatorServer.handle_error = _lost  # type: ignore[assignment,method-assign]
     if is_cluster(master):
         hand_over_s3(spark, os.environ)
-        await_executors(spark)
+        await_executors(spark, master)
     if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     return spark
