@@ -81,5 +81,6 @@ async def _too_large(send: Send) -> None:
     error, hint = _TOO_LARGE
     body = json.dumps({"error": error, "hint": hint}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body})
