@@ -1,1 +1,1 @@
-"""The page, the API and the metrics of a running service."""
+"""HTTP beside `headwater run`: the page, the API, health and metrics, all from what one thread sees."""
