@@ -29,6 +29,7 @@ def _stat(title: str, about: str, query: str, unit: str = "short", bad: Literal[
 
 
 AT_A_GLANCE = [
+    _stat("Ready", "Every group captures and delivers within its bounds.", "min(headwater_ready)", bad="0"),
     _stat("Healthy", "Nothing is wrong, as `headwater status --check` sees it.", "min(headwater_healthy)", bad="0"),
     _stat("Source reachable", "The source answers.", "min(headwater_source_up)", bad="0"),
     _stat("Largest lag", "Of the lake that is furthest behind.", f"max(headwater_group_lag_seconds{G})", "s"),
@@ -45,7 +46,6 @@ AT_A_GLANCE = [
         f'sum(headwater_route_destinations{{{R[1:-1]}, status="error"}})',
         bad="above 0",
     ),
-    _stat("Rows mirrored", "Rows that the mirrors should hold.", f"sum(headwater_table_rows{T})"),
     _stat(
         "Age of these facts", "When the state was last asked.", "max(time() - headwater_look_timestamp_seconds)", "s"
     ),

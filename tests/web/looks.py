@@ -59,8 +59,8 @@ class Looks:
         self.show(status)
         return status
 
-    def show(self, status: Status) -> None:
-        self._look = Look(time.time(), status, None, {})
+    def show(self, status: Status, *disabled: str) -> None:
+        self._look = Look(time.time(), status, None, {}, disabled=frozenset(disabled))
 
     def lose(self, error: HeadwaterError) -> None:
         """The state does not answer."""

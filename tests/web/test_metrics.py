@@ -18,7 +18,8 @@ from headwater.change import Lsn, TableName
 from headwater.errors import Unreachable
 from headwater.lake.counts import Counts
 from headwater.lake.maintenance import Chores
-from headwater.state.deliveries import DeliveryRow, Phases
+from headwater.state import State
+from headwater.state.deliveries import DeliveryRow, Phases, Work
 from headwater.state.transitions import Copied, CopyBegun, Failed, RecopyRequested
 from headwater.status import GroupStatus, Status
 from headwater.web.exposition.metric import Kind
@@ -27,6 +28,7 @@ from headwater.web.exposition.routes import SHOWN_DESTINATIONS
 from headwater.web.metrics import METRICS, Metrics
 from tests.routed import RoutedShop
 from tests.web.looks import Group, Looks, everything
+from tests.web.served import Served
 
 ODD = r'public."we""ird\ {x=""1""}"'
 
@@ -86,7 +88,7 @@ def the(status: Status) -> GroupStatus:
 
 def test_before_the_state_has_answered_it_is_said_so_and_the_rest_is_absent(looks: Looks) -> None:
     scraped = Scraped(Metrics(looks))
-    assert scraped.one("headwater_state_up") == 0
+    assert scraped.one("headwater_state_up") == scraped.one("headwater_ready") == 0
     assert scraped.one("headwater_build_info", version=headwater.__version__) == 1
     assert scraped.all("headwater_source_up") == []
     assert scraped.one("process_resident_memory_bytes") > 0
@@ -111,6 +113,9 @@ def test_a_group_says_what_its_status_says(group: Group, looks: Looks) -> None:
     assert scraped.one("headwater_stage_running", group="g", stage="capture") == 1
     assert scraped.one("headwater_source_lsn_bytes") == Lsn.parse(status.source_lsn or "").value
     assert scraped.all("headwater_slot_wal_limit_bytes") == []  # there is none
+    assert (scraped.one("headwater_healthy"), scraped.one("headwater_group_enabled", group="g")) == (1, 1)
+    looks.show(status, "g")
+    assert Scraped(Metrics(looks)).one("headwater_group_enabled", group="g") == 0
 
 
 def test_a_table_says_what_its_status_says(group: Group, looks: Looks) -> None:
@@ -340,3 +345,22 @@ def test_every_metric_of_the_list_is_exposed_as_it_is_listed_and_no_other(looks:
     for each in ours:
         sample = f"{each.name}_count" if each.kind == "histogram" else each.name
         assert {tuple(sorted(found)) for found in scraped.labels(sample)} == {tuple(sorted(each.labels))}, each.name
+
+
+def test_prometheus_gets_what_a_real_delivery_did_and_only_with_the_token(site: Served, state: State) -> None:
+    assert site.get("/metrics", Authorization="").status == 401
+    answer = site.get("/metrics", Accept="text/plain")
+    assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
+    assert 'headwater_deliveries_total{group="shop"} 0.0' in answer.body.decode().splitlines()
+    work = Work(120, 4096, datetime.now(UTC), Phases(1.0, 0.2, 0.1, 0.3, 0.05), Counts(inserted=60), (1,))
+    for _ in range(2):  # noted twice, it happened once
+        state.record_delivery("shop", Lsn(100), 7, {1: Lsn(100)}, {1: Counts(inserted=60)}, work=work)
+        site.look()
+    lines = site.get("/metrics", Accept="text/plain").body.decode().splitlines()
+    assert 'headwater_deliveries_total{group="shop"} 1.0' in lines
+    assert 'headwater_delivery_phase_seconds_sum{group="shop",phase="write"} 0.3' in lines
+    assert 'headwater_table_changes_total{change="insert",group="shop",table="public.orders"} 60.0' in lines
+    newest = site.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert newest.headers["content-type"].startswith("application/openmetrics-text")
+    assert newest.body.endswith(b"# EOF\n")
+    assert site.post("/metrics").status == 405

@@ -20,6 +20,7 @@ from headwater.web.endpoints import Endpoint, as_route
 from headwater.web.files import PageFiles
 from headwater.web.health import Health
 from headwater.web.live import Live
+from headwater.web.scraping import Scraping
 from headwater.web.security import Guarded
 from headwater.web.session import Gate
 from headwater.web.sessions import Sessions
@@ -54,5 +55,5 @@ def app(site: Site) -> ASGIApp:
 
 
 def _endpoints(site: Site, answers: Answers, gate: Gate, live: Live) -> list[Endpoint]:
-    parts = Api(site.facts, answers, live), Sessions(answers, gate), Health(site, answers)
+    parts = Api(site.facts, answers, live), Sessions(answers, gate), Health(site, answers), Scraping(site.facts)
     return [each for part in parts for each in part.endpoints()]

@@ -6,7 +6,7 @@ Nothing is asked for a scrape: it costs the source and the state nothing, howeve
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client import ProcessCollector
@@ -57,11 +57,10 @@ class Metrics(Collector):
 
     def _samples(self) -> Iterator[Sample]:
         look = self._facts.newest()
-        status = look.status if look.error is None else None
-        yield from overall.look_samples(look.at, answered=status is not None)
-        if status is not None:
-            found = list(_of(status))
-            self._totals.take((each for each in found if each.metric.kind == "counter"), _events(status))
+        yield from overall.look_samples(look)
+        if look.status is not None:
+            found = list(_of(look.status, look.disabled))
+            self._totals.take((each for each in found if each.metric.kind == "counter"), _events(look.status))
             yield from (each for each in found if each.metric.kind != "counter")
         yield from self._totals.samples()
 
@@ -73,10 +72,10 @@ class Metrics(Collector):
             self._deliveries.observe(rows, self._totals)
 
 
-def _of(status: Status) -> Iterator[Sample]:
+def _of(status: Status, disabled: Collection[str]) -> Iterator[Sample]:
     yield from overall.samples(status)
     for group in status.groups:
-        yield from groups.samples(group, source_up=status.source_error is None)
+        yield from groups.samples(group, source_up=status.source_error is None, enabled=group.name not in disabled)
         yield from tables.samples(group)
         yield from deliveries.started(group.name)
     yield from routes.samples(status.routes)

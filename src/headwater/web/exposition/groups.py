@@ -21,6 +21,7 @@ def _gauge(name: str, explanation: str, labels: tuple[str, ...] = _GROUP) -> Met
 
 
 _STATE = _gauge("group_state", "1 for the group's state: RUNNING, STARTING or STOPPED.", ("group", "lake", "state"))
+_ENABLED = _gauge("group_enabled", "0 if the group was disabled by hand, else 1.")
 _LAG = _gauge(
     "group_lag_seconds", "The age of the oldest commit that is not in the lake, for the table furthest behind."
 )
@@ -72,16 +73,29 @@ _STAGE_LAG_BYTES = _gauge(
 )
 
 METRICS = (
-    *(_STATE, _LAG, _LAG_BYTES, _TABLES, _SKIPPED, _CAPTURED, _CAPTURED_WAL, _DELIVERED, _DELIVERED_AT, _SNAPSHOT),
+    *(
+        _STATE,
+        _ENABLED,
+        _LAG,
+        _LAG_BYTES,
+        _TABLES,
+        _SKIPPED,
+        _CAPTURED,
+        _CAPTURED_WAL,
+        _DELIVERED,
+        _DELIVERED_AT,
+        _SNAPSHOT,
+    ),
     *(_SLOT, _SLOT_ACTIVE, _WAL_STATUS, _WAL, _WAL_LIMIT, _WAL_SAFE, _UNCONFIRMED),
     *(_STAGED_ROWS, _STAGED_SEGMENTS, _SEGMENTS, _LOG, _LOG_NEEDED, _LOG_MAX, _OLDEST),
     *(_RUNNING, _STAGE_ERROR, _HEARTBEAT, _STARTED, _STAGE_LAG, _STAGE_LAG_BYTES),
 )
 
 
-def samples(group: GroupStatus, *, source_up: bool) -> Iterator[Sample]:
+def samples(group: GroupStatus, *, source_up: bool, enabled: bool) -> Iterator[Sample]:
     name, captured, delivered = group.name, _number(group.captured_lsn), _number(group.delivered_lsn)
     yield _STATE.of(1, name, group.lake, group.state)
+    yield _ENABLED.of(enabled, name)
     yield _LAG.of(group.lag_seconds, name)
     yield _LAG_BYTES.of(group.lag_bytes, name)
     states = Counter(each.state for each in group.tables)

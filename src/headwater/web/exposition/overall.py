@@ -11,6 +11,8 @@ from headwater.change import Lsn
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, RouteStatus, Status
 from headwater.status.slots import slot_warning
 from headwater.web.exposition.metric import Event, Metric, Sample
+from headwater.web.facts import Look
+from headwater.web.verdict import unready
 
 __all__ = ["KINDS", "METRICS", "Failure", "FailureKind", "error_events", "failures", "look_samples", "samples"]
 
@@ -29,6 +31,12 @@ _STATE_UP = Metric(
     " counters stand still.",
 )
 _SOURCE_UP = Metric("headwater_source_up", "gauge", (), "1 if the source answered when it was last asked.")
+_READY = Metric(
+    "headwater_ready",
+    "gauge",
+    (),
+    "1 if every group captures and delivers within its bounds, as `/readyz` says; else 0.",
+)
 _HEALTHY = Metric(
     "headwater_healthy", "gauge", (), "1 if nothing is wrong, as `headwater status --check` sees it; else 0."
 )
@@ -46,7 +54,7 @@ _LEFTOVER = Metric(
     ("group", "slot"),
     "WAL that the source keeps for the slot of a group that the config no longer has.",
 )
-METRICS = (_BUILD, _LOOKED, _STATE_UP, _SOURCE_UP, _HEALTHY, _PROBLEMS, _ERRORS, _SOURCE_LSN, _LEFTOVER)
+METRICS = (_BUILD, _LOOKED, _STATE_UP, _SOURCE_UP, _READY, _HEALTHY, _PROBLEMS, _ERRORS, _SOURCE_LSN, _LEFTOVER)
 
 
 class Failure(NamedTuple):
@@ -57,11 +65,12 @@ class Failure(NamedTuple):
     what: str
 
 
-def look_samples(at: float, *, answered: bool) -> Iterator[Sample]:
+def look_samples(look: Look) -> Iterator[Sample]:
     """What is known whether the state answers or not."""
     yield _BUILD.of(1, headwater.__version__)
-    yield _LOOKED.of(at)
-    yield _STATE_UP.of(answered)
+    yield _LOOKED.of(look.at)
+    yield _STATE_UP.of(look.status is not None)
+    yield _READY.of(not unready(look))
 
 
 def samples(status: Status) -> Iterator[Sample]:
