@@ -25,6 +25,7 @@ from headwater.web.files import PageFiles
 from headwater.web.health import Health
 from headwater.web.live import Live
 from headwater.web.openapi import Described
+from headwater.web.scraping import Scraping
 from headwater.web.security import Guarded
 from headwater.web.session import Gate
 from headwater.web.sessions import Sessions
@@ -72,6 +73,7 @@ def starlette(site: Site) -> Starlette:
         verifying,
         Sessions(answers, gate),
         Health(site, answers),
+        Scraping(site.facts),
         Described(answers),
     ]
     routes = [

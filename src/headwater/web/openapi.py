@@ -104,6 +104,7 @@ _OPERATIONS: dict[tuple[str, str], _Operation] = {
     ("DELETE", "/session"): _Operation("End it", status=204, open=True, refusals=(403,)),
     ("GET", "/openapi.json"): _Operation("This document", "Document", open=True),
     ("GET", "//healthz"): _Operation("Alive", "Alive", open=True),
+    ("GET", "//metrics"): _Operation("Figures for Prometheus", media="text/plain"),
     ("GET", "//readyz"): _Operation("Every group captures and delivers within its bounds", "Ready", open=True),
 }
 

@@ -61,8 +61,11 @@ async def read_json(request: Request) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(bytes(body))
+        storable = "\\u0000" not in json.dumps(found, ensure_ascii=False).encode().decode()
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "the body is not JSON", 'send an object, as {"tables": ["public.orders"]}') from error
+    if not storable:
+        raise Refusal(422, "the body has a NUL in it", "PostgreSQL's text has none")
     if not isinstance(found, dict):
         raise Refusal(400, "the body is not a JSON object", 'send an object, as {"tables": ["public.orders"]}')
     return found
