@@ -326,6 +326,14 @@ MIGRATIONS = (
     );
     ALTER TABLE headwater.tables ADD COLUMN removed_lsn pg_lsn; -- where rows of a partition were last removed
     """,
+    """
+    CREATE TABLE headwater.servers ( -- that serve the page, as long as they hold the lock
+        lock text PRIMARY KEY,
+        address text NOT NULL,
+        log_path text NOT NULL, -- of the config: other services may share the state
+        started_at timestamptz NOT NULL DEFAULT now()
+    );
+    """,
 )
 
 
