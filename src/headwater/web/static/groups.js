@@ -28,12 +28,14 @@ export async function showHistory() {
   return history.every;
 }
 
-/** A stage of the path: a title, a state or a value, and lines below it. */
+/** A stage of the path: a title, a state or a value, and two lines below it, the first after a word of its own. */
 class Stage {
-  constructor(title) {
+  constructor(title, word = null) {
     this.value = h("p", { class: "value" });
-    this.lines = [h("p", { class: "line" }), h("p", { class: "line" })];
-    this.node = h("li", { class: "stage" }, h("h4", {}, title), this.value, this.lines);
+    this.lines = [h("span"), h("span")];
+    const [first, second] = this.lines;
+    this.node = h("li", { class: "stage" }, h("h4", {}, title), this.value,
+      h("p", { class: "line" }, word, word && " ", first), h("p", { class: "line" }, second));
   }
 
   say(value, ...lines) {
@@ -69,10 +71,10 @@ class GroupView {
     this.state = pill();
     this.lag = h("span", { class: "big" });
     this.lagBytes = h("span", { class: "quiet" });
-    this.source = new Stage("PostgreSQL");
-    this.capture = new Stage(term("capture"));
+    this.source = new Stage("PostgreSQL", term("wal"));
+    this.capture = new Stage(term("capture"), term("lsn"));
     this.log = new Stage(term("log"));
-    this.lake = new Stage(`Lake ${group.lake}`);
+    this.lake = new Stage(`Lake ${group.lake}`, term("lsn"));
     this.captureState = pill("small");
     this.deliveryState = pill("small");
     this.wal = new Meter("WAL that the source keeps for the slot");
@@ -83,7 +85,9 @@ class GroupView {
     this.source.node.append(this.wal.node);
     this.log.node.append(this.kept.node);
     this.capture.value.append(this.captureState.node);
-    this.lake.value.append(h("span", { class: "snapshot" }), this.deliveryState.node);
+    this.snapshot = h("span");
+    this.numbered = h("span", {}, term("snapshot"), " ", this.snapshot);
+    this.lake.value.append(this.numbered, this.deliveryState.node);
     const flow = [this.source, this.capture, this.log, this.lake].map((stage) => stage.node);
     this.node = h("section", { class: "group", "aria-labelledby": id },
       h("div", { class: "group-head" },
@@ -105,9 +109,9 @@ class GroupView {
     this.deliveryState.update(group.delivery.state);
     const waiting = group.staged_rows ? `${counted(group.staged_rows, "change")} ${group.staged_rows === 1 ? "waits" : "wait"}` : "nothing waits";
     this.log.say(waiting, "kept until every table has passed");
-    const snapshot = group.snapshot_id === null ? "" : `Snapshot ${count(group.snapshot_id)}`;
-    text(this.lake.value.firstElementChild, snapshot);
-    this.lake.say(null, group.delivery.error ?? `at ${group.delivered_lsn ?? NONE}`, group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet");
+    shown(this.numbered, group.snapshot_id !== null);
+    text(this.snapshot, count(group.snapshot_id));
+    this.lake.say(null, group.delivery.error ?? group.delivered_lsn ?? NONE, group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet");
     this.kept.show("Log", group.log_bytes, group.log_max_bytes);
     this.tables.update(group);
     this.timeline.update(group.deliveries);
@@ -116,9 +120,9 @@ class GroupView {
   showSource(source) {
     const { group } = this;
     const behind = lsnDistance(group.captured_lsn, source.lsn);
-    this.source.say(source.lsn ?? "not reachable", source.error ?? "end of its WAL");
+    this.source.say(source.lsn ?? "not reachable", source.error ?? "ends here");
     attr(this.source.node, "data-kind", source.reachable ? null : "bad");
-    this.capture.say(null, group.capture.error ?? `at ${group.captured_lsn ?? NONE}`, behind === null ? "" : behind ? `${size(behind)} before the end` : "has everything");
+    this.capture.say(null, group.capture.error ?? group.captured_lsn ?? NONE, behind === null ? "" : behind ? `${size(behind)} before the end` : "has everything");
     this.wal.show("WAL kept", group.wal_bytes, group.wal_limit_bytes);
   }
 
