@@ -1,6 +1,7 @@
 """Groups, tables, their states, fences and locks: what must be known again after a restart."""
 
 from headwater.state.additions import AddedTable
+from headwater.state.deliveries import DeliveryRow, Phases, Work
 from headwater.state.listening import Listener
 from headwater.state.lock import Lock
 from headwater.state.requests import Request, Verb
@@ -20,6 +21,7 @@ from headwater.state.store import State
 __all__ = [
     "AddedTable",
     "Configured",
+    "DeliveryRow",
     "Fence",
     "GroupRow",
     "Listener",
@@ -27,10 +29,12 @@ __all__ = [
     "Lock",
     "Member",
     "Partitions",
+    "Phases",
     "Request",
     "State",
     "TableOptions",
     "TableRow",
     "TableState",
     "Verb",
+    "Work",
 ]

@@ -16,7 +16,7 @@ from headwater.state.waitfunction import WAITING
 __all__ = ["FUNCTIONS", "READABLE", "ROLES", "apply", "create_roles"]
 
 ROLES = (ADMIN, READER)
-READABLE = ("groups", "tables", "requests", "status")  # by both roles
+READABLE = ("groups", "tables", "requests", "status", "deliveries")  # by both roles
 FUNCTIONS = (*REQUESTS, *WAITING)
 
 

@@ -282,6 +282,37 @@ MIGRATIONS = (
     UPDATE headwater.segments SET file_bytes = bytes;
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
     """,
+    """
+    CREATE TABLE headwater.deliveries ( -- that changed something, for a while
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
+        at timestamptz NOT NULL DEFAULT now(),
+        position pg_lsn NOT NULL,
+        snapshot_id bigint NOT NULL,
+        changes bigint NOT NULL, -- rows of the log that it read
+        tables integer NOT NULL, -- that it changed
+        inserted bigint NOT NULL,
+        updated bigint NOT NULL,
+        deleted bigint NOT NULL,
+        bytes bigint NOT NULL, -- of the data files that it wrote
+        lag_seconds float8 NOT NULL, -- at the commit, the age of the oldest source commit that it brought
+        phase_wait float8 NOT NULL, -- seconds, like the next
+        phase_fold float8 NOT NULL,
+        phase_locate float8 NOT NULL,
+        phase_write float8 NOT NULL,
+        phase_commit float8 NOT NULL,
+        source_oids bigint[] NOT NULL -- of the tables that it changed
+    );
+    CREATE INDEX ON headwater.deliveries (group_name, id);
+    """,
+    """
+    CREATE TABLE headwater.servers ( -- that serve the page, as long as they hold the lock
+        lock text PRIMARY KEY,
+        address text NOT NULL,
+        log_path text NOT NULL, -- of the config: other services may share the state
+        started_at timestamptz NOT NULL DEFAULT now()
+    );
+    """,
 )
 
 

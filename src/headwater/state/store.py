@@ -9,6 +9,7 @@ from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
 from headwater.state.additions import Additions
 from headwater.state.copies import Copies
+from headwater.state.deliveries import Deliveries, Work, noting
 from headwater.state.fences import Fences
 from headwater.state.groups import Groups
 from headwater.state.maintained import Maintenances
@@ -20,19 +21,30 @@ from headwater.state.tables import Tables, write_counts
 __all__ = ["State"]
 
 
-class State(Groups, Tables, Copies, Fences, Pins, Maintenances, Routes, Requests, Additions):
+class State(Groups, Tables, Copies, Deliveries, Fences, Pins, Maintenances, Routes, Requests, Additions):
     """Everything that must be known again after a restart. `Database` says how it behaves as a connection."""
 
     def record_delivery(
-        self, group: str, position: Lsn, snapshot_id: int, positions: Mapping[int, Lsn], counts: Mapping[int, Counts]
+        self,
+        group: str,
+        position: Lsn,
+        snapshot_id: int,
+        positions: Mapping[int, Lsn],
+        counts: Mapping[int, Counts],
+        *,
+        work: Work | None = None,
     ) -> None:
-        """Note where a delivery has brought the lake and its tables. Noting it again changes nothing."""
+        """Note where a delivery has brought the lake and its tables. Noting it again changes nothing.
 
-        def work(connection: Connection) -> None:
+        With `work`, it is one of the `deliveries`.
+        """
+
+        def note(connection: Connection) -> None:
+            noted, values = noting(group, position, snapshot_id, dict(positions), work) if work else ("", ())
             connection.execute(
-                "UPDATE headwater.groups SET delivered_lsn = greatest(delivered_lsn, %s), snapshot_id = %s,"
+                f"{noted} UPDATE headwater.groups SET delivered_lsn = greatest(delivered_lsn, %s), snapshot_id = %s,"
                 " delivered_at = now(), updated_at = now() WHERE name = %s",
-                (position, snapshot_id, group),
+                (*values, position, snapshot_id, group),
             )
             for to in set(positions.values()):  # as a rule they are all in one place
                 connection.execute(
@@ -42,4 +54,4 @@ class State(Groups, Tables, Copies, Fences, Pins, Maintenances, Routes, Requests
                 )
             write_counts(connection, group, counts)
 
-        self._connection.run(work)
+        self._connection.run(note)
