@@ -159,6 +159,12 @@ def test_changes_and_the_position_land_in_one_snapshot(bench: Bench) -> None:
     assert bench.standing().counts == Counts(copied=3, inserted=1, updated=1, deleted=1)
 
 
+def test_a_commit_says_how_much_it_has_put_into_files(bench: Bench) -> None:
+    assert bench.copy([(number, "a" * 50) for number in range(1_000)]).bytes > 1_000
+    assert bench.deliver(200, delete=[1]).bytes == 0  # the files of deletes are not counted
+    assert (bench.deliver(300, insert=[(1_000, "b")]).bytes > 0) is not bench.inlined
+
+
 @EVERY_STREAM
 def test_a_table_without_changes_only_moves_on(bench: Bench) -> None:
     bench.copy([(1, "a")])

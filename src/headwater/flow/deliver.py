@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater import failpoints
 from headwater import merge as merging
@@ -16,10 +17,12 @@ from headwater.flow.names import granted
 from headwater.flow.preparing import Prepared, prepared
 from headwater.flow.recording import Delivered, record
 from headwater.flow.tables import DeliveryTables, StagedBatch, chosen, staged
+from headwater.lake.counts import Counts
 from headwater.lake.sink import Delivery, Inline, Landed, Volume
 from headwater.lake.target import SETTLED, misfits_of, rows_of
 from headwater.merge import Failure, Merged, Mirror
 from headwater.spark import surviving
+from headwater.state import Phases, Work
 
 __all__ = ["deliver"]
 
@@ -30,6 +33,7 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
     Tables that are behind the others come up to them first. With `leave_behind`, those that still catch up after their
     copy do not: so others need not wait until they have.
     """
+    begun = time.monotonic()
     settle_fork(m)
     plan = m.sink.plan()
     tables = chosen(m, plan, leave_behind=leave_behind)
@@ -40,6 +44,7 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
     except LogGap:
         mend(m)
         return record(m, tables, Delivered())
+    wait = max(0.0, batch.age - (time.monotonic() - begun))
     if forked(m) is not None:  # after it was read: the batch may be of the new timeline
         return record(m, tables, Delivered())
     if not batch.segments and not tables.behind and not batch.changes:
@@ -47,12 +52,27 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
         return record(m, tables, Delivered(hindmost, plan.snapshot_id))
     ready = prepared(m, plan, tables, batch)
     written = _write(m, ready, batch)
+    wrote = time.monotonic()
     failpoints.hit("deliver.written")
     landed = _land(m, tables, ready, batch, written)
     failpoints.hit("deliver.committed")
-    done = record(m, tables, landed)
+    phases = _phases(wait, wrote - begun, written.merged, time.monotonic() - wrote)
+    done = record(m, tables, replace(landed, work=_work(batch, landed, phases)))
     failpoints.hit("deliver.recorded")
     return done
+
+
+def _phases(wait: float, until_written: float, merged: Merged, commit: float) -> Phases:
+    """What is neither searching nor writing counts as fold: planning the delivery, and tries that died, too."""
+    locate, write = merged.locate_seconds, merged.write_seconds
+    return Phases(wait, max(0.0, until_written - locate - write), locate, write, commit)
+
+
+def _work(batch: StagedBatch, done: Delivered, phases: Phases) -> Work | None:
+    if not done.landed or batch.oldest is None:
+        return None
+    changes = sum(batch.changes[oid].rows for oid in done.landed)
+    return Work(changes, done.bytes, batch.oldest, phases, sum(done.landed.values(), Counts()), tuple(done.landed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +101,7 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
     survived = surviving(m.spark, ready.mirrors.keys(), job)
     attempt, merged = survived.done or job(())
     died = {oid: Failure(error) for oid, error in survived.failed.items()}
-    return _Written(attempt, Merged(merged.reports, merged.truncated, {**merged.failed, **died}), survived.tables)
+    return _Written(attempt, replace(merged, failed={**merged.failed, **died}), survived.tables)
 
 
 def _volumes(mirrors: Mapping[int, Mirror]) -> dict[int, Volume]:
@@ -122,6 +142,7 @@ def _land(m: Mirroring, tables: DeliveryTables, ready: Prepared, batch: StagedBa
         position=min(after, default=tables.start),
         snapshot_id=landed.snapshot_id,
         landed=landed.counts,
+        bytes=landed.bytes,
         upto=upto,
         failed=failed,
         sources={**sources, **{oid: name for oid, name in names.moved.items() if oid in renamed}},

@@ -103,6 +103,7 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
     Scratch.clear(m.scratch)
     if gone := m.sink.collect():
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
+    m.state.forget_deliveries(m.group)
     positions = [at for row in m.state.tables(m.group) if (at := needed_from(row)) is not None]
     trimmed = m.log.trim(min([*positions, *routes]), m.retention) if positions else 0
     if gone := trimmed + m.log.collect_orphans():

@@ -10,7 +10,7 @@ from headwater.flow.mirroring import Mirroring, fail, give_up
 from headwater.flow.tables import DeliveryTables
 from headwater.lake.counts import Counts
 from headwater.merge import Failures
-from headwater.state import TableRow
+from headwater.state import TableRow, Work
 from headwater.state.succession import dropped_error, leave
 from headwater.state.transitions import CaughtUp, Stopped
 
@@ -26,10 +26,12 @@ class Delivered:
     position: Lsn = _NOWHERE
     snapshot_id: int = 0
     landed: Mapping[int, Counts] = field(default_factory=dict)
+    bytes: int = 0  # of the data files
     upto: Mapping[int, Lsn] = field(default_factory=dict)  # new positions, by table
     failed: Failures = field(default_factory=dict)
     sources: Mapping[int, TableName] = field(default_factory=dict)  # tables' names in the source, if they are new
     mirrors: Mapping[int, TableName] = field(default_factory=dict)  # and in the lake
+    work: Work | None = None  # None: no table was changed
 
 
 def record(m: Mirroring, tables: DeliveryTables, done: Delivered) -> Delivered:
@@ -37,7 +39,7 @@ def record(m: Mirroring, tables: DeliveryTables, done: Delivered) -> Delivered:
     failed = {**tables.failed, **done.failed}
     if done.upto:
         counts = {oid: tables.taking_part[oid].counts + each for oid, each in done.landed.items()}
-        m.state.record_delivery(m.group, done.position, done.snapshot_id, done.upto, counts)
+        m.state.record_delivery(m.group, done.position, done.snapshot_id, done.upto, counts, work=done.work)
         for oid in done.sources.keys() | done.mirrors.keys():
             m.state.rename_table(m.group, oid, source=done.sources.get(oid), lake=done.mirrors.get(oid))
     for oid, failure in failed.items():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from headwater.change import Column, Facts, Lsn, NewestCommit, Relation
 from headwater.errors import TableError
 from headwater.flow.mirroring import Mirroring, check_lake
 from headwater.flow.versions import TableChanges, next_key_change, table_changes
 from headwater.lake.sink import Plan, Standing
-from headwater.log import LogSlice, Part
+from headwater.log import LogSlice, Part, SegmentRef
 from headwater.merge import Failure, Failures, Segment, StagedChanges
 from headwater.state import TableRow
 from headwater.state.transitions import Repositioned
@@ -80,12 +82,17 @@ def _dropped(row: TableRow) -> TableError:
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """The next whole transactions in the log: up to where, and each table's part of them."""
+    """The next whole transactions in the log: up to where, and each table's part of them.
+
+    `oldest` is the first commit of the segments with such a part, `age` for how many seconds the log has had them.
+    """
 
     segments: tuple[Segment, ...]
     upto: Lsn
     changes: Mapping[int, TableChanges]
     newest: NewestCommit | None = None  # of the transactions
+    oldest: datetime | None = None
+    age: float = 0.0
 
     @property
     def reader(self) -> StagedChanges:
@@ -105,30 +112,47 @@ def staged(m: Mirroring, tables: DeliveryTables) -> StagedBatch:
     positions = {oid: each.position for oid, each in tables.taking_part.items()}
     batch = m.log.read(tables.start, tables.upto, m.max_rows)
     relations, parts = _parts(m, batch, positions)
-    while (cut := next_key_change(parts, positions)) is not None:
+    while (cut := next_key_change([each.known for each in parts], positions)) is not None:
         batch = m.log.read(tables.start, cut, m.max_rows)
         relations, parts = _parts(m, batch, positions)
     defined = m.log.defined(positions, tables.start, batch.upto)
-    wanted = {relation.id for relation, _ in parts}
+    wanted = {each.relation.id for each in parts}
     wanted |= {relation.id for oid, (lsn, relation) in defined.items() if lsn >= positions[oid]}
     if not wanted <= relations.keys():  # asked for together, they come in the order of the timeline
         relations = m.log.relations(wanted)
     versions = [relation for id_, relation in relations.items() if id_ in wanted]
     segments = tuple(Segment(each.path, each.bytes, each.commit, each.aborted) for each in batch.segments)
-    return StagedBatch(segments, batch.upto, table_changes(parts, versions), batch.newest)
+    changes = table_changes([each.known for each in parts], versions)
+    oldest = min((each.segment.first_commit for each in parts), default=None)
+    age = max((each.segment.age for each in parts), default=0.0)
+    return StagedBatch(segments, batch.upto, changes, batch.newest, oldest, age)
+
+
+class _NewPart(NamedTuple):
+    """What a segment has for a table that takes part."""
+
+    segment: SegmentRef
+    relation: Relation
+    part: Part
+
+    @property
+    def known(self) -> tuple[Relation, Part]:
+        return self.relation, self.part
 
 
 def _parts(
     m: Mirroring, batch: LogSlice, positions: Mapping[int, Lsn]
-) -> tuple[Mapping[int, Relation], list[tuple[Relation, Part]]]:
+) -> tuple[Mapping[int, Relation], list[_NewPart]]:
     """The versions that the segments have rows of, in the order of the timeline; the parts that are new for a table."""
     relations = m.log.relations(part.relation_id for segment in batch.segments for part in segment.parts)
-    found = [(relations[part.relation_id], part) for segment in batch.segments for part in segment.parts]
+    found = (
+        _NewPart(segment, relations[part.relation_id], part) for segment in batch.segments for part in segment.parts
+    )
     return relations, [
-        (relation, part)
-        for relation, part in found
-        if relation.oid in positions
-        and part.first_lsn < batch.upto
-        and positions[relation.oid] < batch.upto
-        and positions[relation.oid] <= part.last_lsn
+        each
+        for each in found
+        if each.relation.oid in positions
+        and each.part.first_lsn < batch.upto
+        and positions[each.relation.oid] < batch.upto
+        and positions[each.relation.oid] <= each.part.last_lsn
     ]

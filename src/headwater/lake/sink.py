@@ -54,6 +54,7 @@ P_contra = TypeVar("P_contra", bound=Position, contravariant=True)
 class Landed:
     """A commit: the snapshot that it made, which is the lake's own number for it, and what each table got.
 
+    `bytes` are those of the data files that landed; rows in the lake's catalog are none.
     `missed` are tables that others changed meanwhile, in a lake whose tables land one by one: nothing of them landed,
     and what was written for them is deleted.
     """
@@ -61,6 +62,7 @@ class Landed:
     snapshot_id: int
     counts: Mapping[int, Counts] = field(default_factory=dict)
     missed: frozenset[int] = frozenset()
+    bytes: int = 0
 
 
 class Volume(NamedTuple):

@@ -47,7 +47,9 @@ class Indexed:
     end_lsn: Lsn
     rows: int
     bytes: int
+    first_commit: datetime
     last_commit: datetime
+    age: float  # seconds in the log, when it was read
     streamed_ts: datetime | None
     streamed_xid: int | None
     aborted: list[int]
@@ -146,8 +148,9 @@ class Index:
         place: tuple[Lsn, int] = (after, 0)
         while True:
             rows = self._state.query(
-                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, last_commit_at, streamed_ts, streamed_xid,"
-                " aborted FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s)"
+                "SELECT id, path, first_lsn, last_lsn, end_lsn, rows, bytes, first_commit_at, last_commit_at,"
+                " extract(epoch FROM clock_timestamp() - created_at)::float8, streamed_ts, streamed_xid, aborted"
+                " FROM headwater.segments WHERE group_name = %s AND (last_lsn, id) > (%s, %s)"
                 " AND first_lsn < %s ORDER BY last_lsn, id LIMIT %s",
                 (self._group, *place, before, _PAGE),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from headwater.change import Committed, Lsn, NewestCommit
 from headwater.log.index import Indexed
@@ -26,6 +27,8 @@ class SegmentRef:
     end_lsn: Lsn
     rows: int
     bytes: int
+    first_commit: datetime  # by the source's clock
+    age: float  # seconds in the log, when it was read
     parts: tuple[Part, ...]
     commit: Committed | None = None
     aborted: frozenset[int] = frozenset()
@@ -53,6 +56,8 @@ def segment_ref(segment: Indexed, path: str, parts: tuple[Part, ...]) -> Segment
         segment.end_lsn,
         segment.rows,
         segment.bytes,
+        segment.first_commit,
+        segment.age,
         parts,
         commit,
         frozenset(segment.aborted),

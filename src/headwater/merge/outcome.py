@@ -10,7 +10,7 @@ from headwater.errors import CannotFollow, TableError
 from headwater.lake.target import Destination, Reports
 from headwater.pickling import pickled_by_fields
 
-__all__ = ["Failed", "Failure", "Failures", "Merged", "Written", "failures", "reports_of"]
+__all__ = ["Failed", "Failure", "Failures", "Merged", "Searched", "Written", "failures", "located_share", "reports_of"]
 
 
 @pickled_by_fields
@@ -43,6 +43,13 @@ class Written(NamedTuple):
     report: bytes
 
 
+class Searched(NamedTuple):
+    """How long a task that also writes took to find what it replaces, and how long it took in all, in seconds."""
+
+    searching: float
+    whole: float
+
+
 def failures(found: Iterable[object]) -> dict[int, Failure]:
     """The first failure of each table among what tasks say; if any of them needs a new copy, the table does."""
     first: dict[int, Failure] = {}
@@ -61,10 +68,22 @@ def reports_of(found: Iterable[object]) -> Reports:
     return reports
 
 
+def located_share(found: Iterable[object]) -> float:
+    """The part of the tasks' time that searching took, where they searched and wrote."""
+    searched = [each for each in found if isinstance(each, Searched)]
+    whole = sum(each.whole for each in searched)
+    return sum(each.searching for each in searched) / whole if whole else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The lake's reports by destination, the tables whose older rows all go, and those that could not be done."""
+    """The lake's reports by destination, the tables whose older rows all go, and those that could not be done.
+
+    Seconds are those of whoever waited for the jobs; those of the fold are what is left of the whole.
+    """
 
     reports: Reports = field(default_factory=dict)
     truncated: frozenset[int] = frozenset()
     failed: Failures = field(default_factory=dict)
+    locate_seconds: float = 0.0
+    write_seconds: float = 0.0

@@ -8,6 +8,7 @@ Types are met at the two ends only: extracting the key, and decoding the rows th
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from headwater.lake.target import SETTLED, Place, Sought, Target
 from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, by_bucket
 from headwater.merge.locate import Locate, Older
-from headwater.merge.outcome import Failed, Merged, Written, failures, reports_of
+from headwater.merge.outcome import Failed, Merged, Searched, Written, failures, located_share, reports_of
 from headwater.merge.parse import FoldBucket, Folded, Parse, ParseAndFold
 from headwater.merge.resolve import Resolve
 from headwater.merge.scratch import Scratch
@@ -58,8 +59,9 @@ def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str, split
     appended, folded = _parted(batch)
     done = []
     if appended is not None:
-        units = appended.reader.units(_cores(spark))
-        done.append(_outcome(run_tasks(spark, units, Append(appended, lake.target))))
+        begun, units = time.monotonic(), appended.reader.units(_cores(spark))
+        written = run_tasks(spark, units, Append(appended, lake.target))
+        done.append(_outcome(written, write_seconds=time.monotonic() - begun))
     if folded is not None:
         with Scratch.opened(scratch) as room:
             done.append(_Merge(spark, folded, lake, room, split_from).run())
@@ -67,6 +69,8 @@ def merge(spark: SparkSession, batch: Batch, lake: LakeSide, scratch: str, split
         {to: reports for each in done for to, reports in each.reports.items()},
         frozenset().union(*(each.truncated for each in done)),
         {oid: failure for each in done for oid, failure in each.failed.items()},
+        sum(each.locate_seconds for each in done),
+        sum(each.write_seconds for each in done),
     )
 
 
@@ -132,22 +136,23 @@ class _Merge:
         folded = [each for each in found if isinstance(each, Folded) and each.kept.oid not in failed]
         truncated = frozenset(each.kept.oid for each in folded if each.truncated)
         kept = tuple(each.kept for each in folded)
+        begun = time.monotonic()
         # A truncated table's files all go as they are: there is nothing to look for.
         places = self.lake.places(_sought(each for each in folded if each.kept.oid not in truncated))
         based = frozenset(each.kept.oid for each in folded if each.based)
         locate = Locate(self.batch, self.lake.target, self.room, placed, kept, based, self.lake.indexes)
         write = WriteBucket(self.batch, self.lake.target, self.room, kept, {})
         resolve = Resolve(self.batch, self.lake.target, self.room, kept, truncated, tuple(self.lake.quarantine))
+        asked = time.monotonic() - begun
         if whole and sum(place.rows for place in places) <= SEARCHED_BY_WRITER:
-            written = self._written_at_once(locate, write, resolve, places)
+            done = self._written_at_once(locate, write, resolve, places)
         else:
-            written = self._written(locate, write, resolve, places)
-        done = _outcome(written)
-        return Merged(done.reports, truncated, {**done.failed, **failed})
+            done = self._written(locate, write, resolve, places)
+        located = done.locate_seconds + asked
+        return replace(done, truncated=truncated, failed={**done.failed, **failed}, locate_seconds=located)
 
-    def _written_at_once(
-        self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
-    ) -> list[Written | Failed]:
+    def _written_at_once(self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]) -> Merged:
+        begun = time.monotonic()
         mine: defaultdict[int, list[Place]] = defaultdict(list)
         for place in places:
             assert place.oid is not None
@@ -157,13 +162,15 @@ class _Merge:
             _locate_and_write(bucket, tuple(mine[bucket]), locate.only(placed[bucket]), write)
             for bucket in _buckets(write)
         ]
-        return run_tasks(self.spark, [*units, *_if_any(resolve)], _OrResolve(_called))
+        written = run_tasks(self.spark, [*units, *_if_any(resolve)], _OrResolve(_called))
+        spent, share = time.monotonic() - begun, located_share(written)
+        return _outcome(written, locate_seconds=spent * share, write_seconds=spent * (1 - share))
 
-    def _written(
-        self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]
-    ) -> list[Written | Failed]:
+    def _written(self, locate: Locate, write: WriteBucket, resolve: Resolve, places: Sequence[Place]) -> Merged:
+        begun = time.monotonic()
         units = [*self._searches(places), *_if_any(resolve)]
         located = run_tasks(self.spark, units, _OrResolve(locate))
+        searched = time.monotonic()
         reported = [each for each in located if isinstance(each, Written | Failed)]
         failed, older = failures(located), defaultdict[int, list[str]](list)
         for each in located:
@@ -172,7 +179,8 @@ class _Merge:
         write = replace(write, kept=tuple(each for each in write.kept if each.oid not in failed), older=dict(older))
         pieces = by_bucket(each for each in located if isinstance(each, Piece))
         buckets = [(bucket, pieces.get(bucket, ())) for bucket in _buckets(write)]
-        return [*reported, *run_tasks(self.spark, buckets, write)]
+        written = [*reported, *run_tasks(self.spark, buckets, write)]
+        return _outcome(written, locate_seconds=searched - begun, write_seconds=time.monotonic() - searched)
 
     def _searches(self, places: Sequence[Place]) -> list[tuple[Place, ...]]:
         """The files to search, dealt to tasks; all files of a table without a key go to one."""
@@ -242,5 +250,9 @@ def _hull(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[i
     return one and other and (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def _outcome(written: Sequence[Written | Failed]) -> Merged:
-    return Merged(reports_of(written), failed=failures(written))
+def _outcome(
+    written: Sequence[Written | Failed | Searched], *, locate_seconds: float = 0.0, write_seconds: float = 0.0
+) -> Merged:
+    return Merged(
+        reports_of(written), failed=failures(written), locate_seconds=locate_seconds, write_seconds=write_seconds
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from headwater.merge.batch import Batch
 from headwater.merge.exchange import Piece, incoming
 from headwater.merge.locate import LOCATED, Locate, Older
 from headwater.merge.mirror import Mirror
-from headwater.merge.outcome import Failed, Failure, Written
+from headwater.merge.outcome import Failed, Failure, Searched, Written
 from headwater.merge.reader import Read, Typed
 from headwater.merge.scratch import Kept, Scratch
 from headwater.spark.faults import table_error
@@ -176,7 +177,8 @@ class LocateAndWrite:
     locate: Locate
     write: WriteBucket
 
-    def __call__(self) -> Iterator[Written | Failed]:
+    def __call__(self) -> Iterator[Written | Failed | Searched]:
+        begun = time.monotonic()
         located: list[pa.RecordBatch] = []
         older: defaultdict[int, list[str]] = defaultdict(list)
         failed: set[int] = set()
@@ -191,9 +193,11 @@ class LocateAndWrite:
                     yield found
                 case _:
                     yield found
+        searched = time.monotonic()
         kept = tuple(each for each in self.write.kept if each.oid not in failed)
         write = replace(self.write, kept=kept, older=older)
         yield from write.written(self.bucket, pa.Table.from_batches(located, LOCATED))
+        yield Searched(searched - begun, time.monotonic() - begun)
 
 
 @dataclass(frozen=True, slots=True)

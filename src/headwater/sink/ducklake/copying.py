@@ -18,7 +18,7 @@ from headwater.lake.stream import P
 from headwater.lake.target import Reports, misfits_of, rows_of
 from headwater.sink.ducklake.landing import land
 from headwater.sink.ducklake.quarantine import quarantine_table, settle_all
-from headwater.sink.ducklake.reports import delete_files, rows_written, table_change
+from headwater.sink.ducklake.reports import data_bytes, delete_files, rows_written, table_change
 from headwater.sink.ducklake.standing import DuckLakeStanding, standings
 from headwater.sink.ducklake.target import DuckLakeTarget
 
@@ -101,7 +101,7 @@ class DuckLakeCopy(Generic[P]):
             noted=self.noted,
         )
         try:
-            return Landed(land(self.lake, commit), counts)
+            return Landed(land(self.lake, commit), counts, bytes=data_bytes(changes))
         except (CommitConflict, AlreadyDelivered, TableError):
             if settled:
                 delete_files(quarantine_table(self.lake, source).path, settled)

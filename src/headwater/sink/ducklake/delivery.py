@@ -40,7 +40,7 @@ from headwater.sink.ducklake.columns import evolved, follows
 from headwater.sink.ducklake.landing import signed
 from headwater.sink.ducklake.places import DuckLakePlace, FilePlace, InlinedPlace
 from headwater.sink.ducklake.quarantine import quarantine_places
-from headwater.sink.ducklake.reports import TakenOut, delete_files, rows_written, table_change
+from headwater.sink.ducklake.reports import TakenOut, data_bytes, delete_files, rows_written, table_change
 from headwater.sink.ducklake.standing import DuckLakeStanding
 from headwater.sink.ducklake.target import DuckLakeTarget, Landing, landing
 
@@ -198,7 +198,7 @@ class DuckLakeDelivery(Generic[P]):
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]
     ) -> Landed:
         commit, counts = self.planned(reports, truncated, upto, names)
-        return Landed(self.plan.lake.commit(commit), counts)
+        return Landed(self.plan.lake.commit(commit), counts, bytes=data_bytes(commit.changes))
 
     def planned(
         self, reports: Reports, truncated: Collection[int], upto: Mapping[int, P], names: Mapping[int, TableName]

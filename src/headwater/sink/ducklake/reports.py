@@ -19,7 +19,7 @@ from headwater.files import filesystem, inside
 from headwater.lake.counts import Counts
 from headwater.pickling import pickled_by_fields
 
-__all__ = ["TakenOut", "Wrote", "delete_files", "read_report", "rows_written", "table_change"]
+__all__ = ["TakenOut", "Wrote", "data_bytes", "delete_files", "read_report", "rows_written", "table_change"]
 
 
 @pickled_by_fields
@@ -76,6 +76,11 @@ def table_change(
 
 def rows_written(reports: Iterable[bytes]) -> int:
     return sum(each.count for each in map(read_report, reports) if isinstance(each, Wrote))
+
+
+def data_bytes(changes: Iterable[TableChange]) -> int:
+    """The size of the data files that come with these changes."""
+    return sum(file.size for change in changes for file in change.data_files)
 
 
 def delete_files(folder: str, reports: Iterable[bytes]) -> None:

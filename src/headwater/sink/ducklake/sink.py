@@ -26,6 +26,7 @@ from headwater.sink.ducklake.maintaining import DuckLakeMaintenance
 from headwater.sink.ducklake.moments import snapshots_at
 from headwater.sink.ducklake.quarantine import AUTHOR, found_quarantine, new_quarantine, quarantine_table
 from headwater.sink.ducklake.reader import DuckLakeReader
+from headwater.sink.ducklake.reports import data_bytes
 from headwater.sink.ducklake.standing import DuckLakeStanding, standings, standings_now
 from headwater.sink.ducklake.target import DuckLakeTarget, landing
 
@@ -76,8 +77,10 @@ class DuckLakeSink(Generic[P]):
         planned = [delivery.planned(reports, (), upto, {}) for delivery, reports, upto in parts]
         lakes = [delivery.plan.lake for delivery, _, _ in parts]
         done = commit_together([(lake, commit) for lake, (commit, _) in zip(lakes, planned, strict=True)])
-        counts = [counts for _, counts in planned]
-        return [Landed(id_, each) if isinstance(id_, int) else id_ for id_, each in zip(done, counts, strict=True)]
+        return [
+            Landed(id_, counts, bytes=data_bytes(commit.changes)) if isinstance(id_, int) else id_
+            for id_, (commit, counts) in zip(done, planned, strict=True)
+        ]
 
     def kept_open(self) -> AbstractContextManager[None]:
         return self._lake.kept_open()

@@ -36,7 +36,7 @@ from headwater.sink.iceberg.ledger import LedgerEntry, Replaced
 from headwater.sink.iceberg.naming import rename_later, rename_mirrors, third_name
 from headwater.sink.iceberg.ordering import key_order
 from headwater.sink.iceberg.quarantine import keep, settle_all
-from headwater.sink.iceberg.reports import counted, file_changes
+from headwater.sink.iceberg.reports import counted, data_bytes, file_changes
 from headwater.sink.iceberg.specs import drop_unfit_specs
 from headwater.sink.iceberg.standing import COPY, IcebergStanding, ownership, remembered, summary
 from headwater.sink.iceberg.target import IcebergTarget, Landing, landing
@@ -156,7 +156,8 @@ class IcebergCopy(Generic[P]):
         failpoints.hit("iceberg.replaced")
         self._tidy([each for each in landing if each.mirror.oid not in missed])
         self.attempts.end(self.target.attempt)
-        return Landed(newest.value, counts, frozenset(missed))
+        landed = data_bytes(note for to, notes in reports.items() if to.oid not in missed for note in notes)
+        return Landed(newest.value, counts, frozenset(missed), landed)
 
     def discard(self, reports: Reports) -> None:
         self.target.discard(reports)

@@ -34,7 +34,7 @@ from headwater.sink.iceberg.lake import IcebergLake, TableCommit, not_where_plan
 from headwater.sink.iceberg.naming import rename_later
 from headwater.sink.iceberg.ordering import order_updates
 from headwater.sink.iceberg.quarantine import keep
-from headwater.sink.iceberg.reports import counted, file_changes, touched
+from headwater.sink.iceberg.reports import counted, data_bytes, file_changes, touched
 from headwater.sink.iceberg.standing import IcebergStanding, delivered, ownership, standing_of, summary
 from headwater.sink.iceberg.target import IcebergPlace, IcebergTarget, Landing, landing
 
@@ -145,7 +145,8 @@ class IcebergDelivery(Generic[P]):
         if self.target.attempt:
             lake.attempts.end(self.target.attempt)
         reached = [position.value for oid, position in upto.items() if oid not in missed]
-        return Landed(max(reached, default=self.plan.snapshot_id), counts, frozenset(missed))
+        landed = data_bytes(note for to, notes in reports.items() if to.oid not in missed for note in notes)
+        return Landed(max(reached, default=self.plan.snapshot_id), counts, frozenset(missed), landed)
 
     def discard(self, reports: Reports) -> None:
         self.target.discard(reports)

@@ -11,7 +11,7 @@ from headwater.iceberg.model import NewFile
 from headwater.iceberg.snapshots import FileChanges
 from headwater.lake.counts import Counts
 
-__all__ = ["TakenOut", "Wrote", "counted", "delete_files", "file_changes", "read_report", "touched"]
+__all__ = ["TakenOut", "Wrote", "counted", "data_bytes", "delete_files", "file_changes", "read_report", "touched"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ def counted(reports: Iterable[bytes]) -> Counts:
     updated = sum(each.replacing for each in found if isinstance(each, Wrote))
     taken = sum(each.rows for each in found if isinstance(each, TakenOut))
     return Counts(inserted=written - updated, updated=updated, deleted=taken - updated)
+
+
+def data_bytes(reports: Iterable[bytes]) -> int:
+    """The size of the data files among what was written."""
+    return sum(each.file.size for each in map(read_report, reports) if isinstance(each, Wrote))
 
 
 def touched(reports: Iterable[bytes]) -> set[str]:

@@ -221,7 +221,8 @@ class _Delivery(Generic[P]):
             return _renamed(now, self.plan.sink.source, names)
 
         snapshot = self.plan.sink.lake.commit(change)
-        return Landed(snapshot, {oid: each for oid, each in counts.items() if each != Counts() or oid in truncated})
+        changed = {oid: each for oid, each in counts.items() if each != Counts() or oid in truncated}
+        return Landed(snapshot, changed, bytes=_bytes(reports))
 
     def discard(self, reports: Reports) -> None:
         """Reports are all there is."""
@@ -280,7 +281,7 @@ class _Copy(Generic[P]):
                 now, counts[each.oid] = self._created(now, each, reports, at[each.oid])
             return now
 
-        return Landed(self.sink.lake.commit(change), counts)
+        return Landed(self.sink.lake.commit(change), counts, bytes=_bytes(reports))
 
     def discard(self, reports: Reports) -> None:
         """Reports are all there is."""
@@ -367,6 +368,11 @@ def _counts(reports: Iterable[bytes], went: int = 0) -> Counts:
     inserted = sum(each.rows.num_rows for each in wrote if each.row_ids is None)
     taken = sum(len(each.positions) for each in found if isinstance(each, DeletedRows)) + went
     return Counts(inserted=inserted, updated=updated, deleted=taken - updated)
+
+
+def _bytes(reports: Reports) -> int:
+    found = (read_report(report) for notes in reports.values() for report in notes)
+    return sum(each.rows.nbytes for each in found if isinstance(each, WrittenRows))
 
 
 def _moved(
