@@ -4,7 +4,7 @@ import { attr, h, text } from "./dom.js";
 import { icon } from "./icons.js";
 import { refresh, session, whenSessionChanges, whyNot } from "./session.js";
 import { pillOf } from "./states.js";
-import { count, counted } from "./words.js";
+import { count, counted, withHint } from "./words.js";
 
 const EVERY = 700; // milliseconds
 const PATIENCE = 900; // polls
@@ -55,8 +55,8 @@ export async function act({ title, why, label, path, body }) {
   try {
     const answer = await change("POST", path, body);
     if (answer?.verification !== undefined) return await verification(note, answer.verification);
-    if (answer?.request !== undefined) return await request(note, answer.request);
-    note.end("good", "done");
+    if (answer?.request) return await request(note, answer.request);
+    note.end("good", answer?.changed === 0 ? "nothing had to be changed" : "done");
     return true;
   } catch (error) {
     note.end("bad", error.message, error.hint);
@@ -69,9 +69,9 @@ async function request(note, id) {
   note.say("asked; the service acts on it in a moment");
   for (let n = 0; n < PATIENCE; n += 1) {
     const now = await get(`requests/${id}`);
-    if (now.handled_at) {
-      note.end(now.failed ? "bad" : "good", now.outcome || "done");
-      return !now.failed;
+    if (now.state !== "waiting") {
+      note.end(now.state === "done" ? "good" : "bad", now.outcome ?? now.state, now.hint);
+      return now.state === "done";
     }
     await after(EVERY);
   }
@@ -94,14 +94,16 @@ async function verification(note, id) {
 }
 
 function showVerified(note, answer) {
-  const results = answer.results ?? [];
+  const results = answer.verdicts;
   const bad = results.filter((each) => !each.ok);
-  if (answer.error) note.end("bad", answer.error, answer.hint);
-  else if (bad.length) note.end("bad", `${counted(bad.length, "table")} of ${count(results.length)} not equal`);
-  else note.end("good", `${counted(results.length, "table")}: the lake equals the source`);
-  const row = (each) => h("li", {}, pillOf(each.verdict), " ", each.table, each.reason ? `: ${each.reason}` : "");
+  if (answer.error) note.end("bad", ...withHint(answer.error));
+  else if (bad.length) note.end("bad", `${count(bad.length)} of ${counted(results.length, "comparison")} found no equality`);
+  else note.end("good", `the lake equals the source: ${counted(results.length, "comparison")}`);
+  const row = (each) => h("li", {}, pillOf(each.verdict), ` ${nameOf(each)}`, each.reason ? `: ${each.reason}` : "");
   if (results.length) note.add(h("ul", {}, [...bad, ...results.filter((each) => each.ok)].slice(0, 50).map(row)));
 }
+
+const nameOf = (each) => (each.route ? `${each.route}: ${each.destination}` : each.table);
 
 /** One line of the list of what was asked for. */
 class Note {

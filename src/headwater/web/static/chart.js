@@ -99,7 +99,7 @@ export class Chart {
     this.#drawGrid(width, top);
     const visible = this.#points.filter((point) => point.at >= end - HOUR);
     const drawn = pieces(thinned(visible, x));
-    const path = (piece) => piece.map((p, n) => `${n ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p.value).toFixed(1)}`).join("");
+    const path = (piece) => piece.map((p, n) => `${n ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p.value).toFixed(1)}`).join("") + (piece.length > 1 ? "" : "h0");
     const closed = (piece) => `${path(piece)}V${y(0)}H${x(piece[0].at).toFixed(1)}Z`;
     attr(line, "d", drawn.map(path).join(""));
     attr(area, "d", drawn.map(closed).join(""));

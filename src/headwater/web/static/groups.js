@@ -6,11 +6,12 @@ import { term } from "./glossary.js";
 import { pill } from "./states.js";
 import { Tables } from "./tables.js";
 import { Timeline } from "./timeline.js";
-import { NONE, clock, count, counted, duration, lsnDistance, rate, shortDuration, size } from "./words.js";
+import { NONE, clock, count, counted, duration, lsnDistance, rate, shortDuration, size, withHint } from "./words.js";
 
 const FULL = 0.75; // of a limit, from where on it is worth a look
 
 const groups = new Map();
+const firstLine = (error) => (error ? withHint(error)[0] : null);
 
 export function showGroups(overview) {
   list(document.getElementById("groups"), overview.groups, (group) => group.name, (group) => {
@@ -111,7 +112,7 @@ class GroupView {
     this.log.say(waiting, "kept until every table has passed");
     shown(this.numbered, group.snapshot_id !== null);
     text(this.snapshot, count(group.snapshot_id));
-    this.lake.say(null, group.delivery.error ?? group.delivered_lsn ?? NONE, group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet");
+    this.lake.say(null, firstLine(group.delivery.error) ?? group.delivered_lsn ?? NONE, group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet");
     this.kept.show("Log", group.log_bytes, group.log_max_bytes);
     this.tables.update(group);
     this.timeline.update(group.deliveries);
@@ -122,7 +123,7 @@ class GroupView {
     const behind = lsnDistance(group.captured_lsn, source.lsn);
     this.source.say(source.lsn ?? "not reachable", source.error ?? "ends here");
     attr(this.source.node, "data-kind", source.reachable ? null : "bad");
-    this.capture.say(null, group.capture.error ?? group.captured_lsn ?? NONE, behind === null ? "" : behind ? `${size(behind)} before the end` : "has everything");
+    this.capture.say(null, firstLine(group.capture.error) ?? group.captured_lsn ?? NONE, behind === null ? "" : behind ? `${size(behind)} before the end` : "has everything");
     this.wal.show("WAL kept", group.wal_bytes, group.wal_limit_bytes);
   }
 

@@ -6,7 +6,7 @@ import { explanation, term } from "./glossary.js";
 import { icon } from "./icons.js";
 import { pill } from "./states.js";
 import { copied } from "./tables.js";
-import { NONE, clock, count, counted, duration, rate, wholeTime } from "./words.js";
+import { NONE, clock, count, counted, duration, rate, wholeTime, withHint } from "./words.js";
 
 const EVERY = 5000;
 
@@ -74,7 +74,7 @@ class Panel {
     [this.group, this.table] = [group, table];
     this.state = pill();
     this.means = h("p", { class: "quiet" });
-    this.trouble = h("p", { class: "trouble", hidden: true });
+    this.trouble = h("div", { class: "trouble", hidden: true });
     this.facts = h("dl", { class: "facts" });
     this.failed = h("p", { class: "failed", role: "alert" });
     this.parts = Object.fromEntries(["query", "columns", "events", "deliveries", "quarantine"].map((name) => [name, h("div")]));
@@ -116,8 +116,13 @@ class Panel {
     this.state.update(t.state);
     text(this.means, explanation(t.state));
     shown(this.trouble, Boolean(t.error || t.resync));
+    const [what, hint] = withHint(t.error ?? "");
     const again = t.retry_at ? ` It is tried again at ${clock(t.retry_at)}; Resume tries it at once.` : "";
-    once(this.trouble, [t.error, t.resync, again], () => [t.error ? icon("cross") : icon("busy"), h("span", {}, withCode(t.error ? `${t.error}.${again}` : `To be copied again: ${t.resync}`))]);
+    const said = what ? `${what}.${again}` : `To be copied again: ${t.resync}.`;
+    once(this.trouble, [said, hint], () => [
+      icon(what ? "cross" : "busy"),
+      h("div", {}, h("p", {}, withCode(said)), hint && h("p", {}, h("strong", {}, "Next: "), withCode(hint))),
+    ]);
     shown(this.pause, !["PAUSED", "REMOVED"].includes(t.state));
     shown(this.resume, ["PAUSED", "ERRORED"].includes(t.state));
     const facts = [

@@ -5,7 +5,7 @@ import { attr, h, list, shown, text } from "./dom.js";
 import { term } from "./glossary.js";
 import { Chips, sorter } from "./listing.js";
 import { pill } from "./states.js";
-import { NONE, clock, count, counted, duration } from "./words.js";
+import { NONE, clock, count, counted, duration, withHint } from "./words.js";
 
 const PAGE = 25;
 const TYPING = 150; // milliseconds
@@ -163,7 +163,7 @@ function destinationView(route, changed) {
     now = each;
     status.update(each.status);
     text(open, each.name);
-    text(note, each.error ?? (each.seed ? `to be filled: ${each.seed}` : ""));
+    text(note, withHint(each.error ?? "")[0] || (each.seed ? `to be filled: ${each.seed}` : ""));
     shown(note, Boolean(note.textContent));
     attr(note, "data-bad", Boolean(each.error));
     text(rows, count(each.rows));

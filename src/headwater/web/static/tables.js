@@ -3,7 +3,7 @@ import { attr, h, list, shown, text } from "./dom.js";
 import { tableAddress } from "./panel.js";
 import { pill, urgency } from "./states.js";
 import { Chips, sorter } from "./listing.js";
-import { NONE, clock, count, duration, rate } from "./words.js";
+import { NONE, clock, count, duration, rate, withHint } from "./words.js";
 
 const FIRST = 15; // shown at once; the others on request
 
@@ -113,7 +113,8 @@ function rowView(group, { table }) {
 }
 
 function noteOf(t) {
-  if (t.error) return t.retry_at ? `${t.error}; tried again at ${clock(t.retry_at)}` : t.error;
+  const [what] = withHint(t.error ?? "");
+  if (what) return t.retry_at ? `${what}; tried again at ${clock(t.retry_at)}` : what;
   if (t.state === "SNAPSHOT") return copied(t);
   return t.resync ? `to be copied again: ${t.resync}` : "";
 }

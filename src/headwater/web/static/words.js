@@ -10,6 +10,12 @@ export function count(number) {
   return known(number) ? String(Math.round(number)).replace(/\B(?=(\d{3})+$)/g, SPACE) : NONE;
 }
 
+/** What an error says, and its next move if it has one. */
+export function withHint(error) {
+  const [what, hint = null] = error.split("\nhint: ");
+  return [what, hint];
+}
+
 /** `1 table`, `12 345 tables` */
 export function counted(number, noun, plural = `${noun}s`) {
   return `${count(number)} ${number === 1 ? noun : plural}`;
