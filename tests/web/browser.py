@@ -16,9 +16,9 @@ __all__ = ["CHROMIUM", "DESK", "PHONE", "Visit", "launched", "visiting"]
 CHROMIUM = shutil.which("chromium")
 DESK, PHONE = ViewportSize(width=1360, height=900), ViewportSize(width=360, height=740)
 _ARGUMENTS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-).split()
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 _PATIENCE = 60_000  # milliseconds, for a machine with much else to do
 
 

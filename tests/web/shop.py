@@ -77,6 +77,7 @@ class Shop:
         self.state = self.group.state
         self.oids: dict[TableName, int] = {}
         self._delivered = 0
+        self._counts: dict[int, Counts] = {}  # in total, by table
 
     @classmethod
     @contextmanager
@@ -118,12 +119,16 @@ class Shop:
         self.fail(_PAYMENTS)
         self.state.record("shop", self.oids[_SESSIONS], Paused("paused by hand"))
         self.state.record_progress("shop", self.oids[_REVIEWS], 410_000, 980_000)
-        self.state.note_counts("shop", {self.oids[TableName("public", "products")]: Counts(5_412, quarantined=3)})
+        self._note(TableName("public", "products"), Counts(5_412, quarantined=3))
 
     def _copied(self, table: TableName, at: Lsn, rows: int) -> None:
         self.state.record("shop", self.oids[table], Copied(at))
-        self.state.note_counts("shop", {self.oids[table]: Counts(rows)})
+        self._note(table, Counts(rows))
         self.state.record("shop", self.oids[table], CaughtUp())
+
+    def _note(self, table: TableName, counts: Counts) -> None:
+        self._counts[self.oids[table]] = counts
+        self.state.note_counts("shop", {self.oids[table]: counts})
 
     def fail(self, table: TableName) -> None:
         hint = "copy it again: `headwater table resync public.payments`"
@@ -148,7 +153,7 @@ class Shop:
         """Some work of the shop, in the log when this ends."""
         names = [each.name for each in _STREAMING][: 1 + self._delivered % 5]
         insert = (
-            "INSERT INTO public.\"{0}\" SELECT (SELECT coalesce(max(id), 0) FROM public.\"{0}\") + i, 'acme', now(), i"
+            'INSERT INTO public."{0}" SELECT (SELECT coalesce(max(id), 0) FROM public."{0}") + i, \'acme\', now(), i'
             " FROM generate_series(1, {1}) i"
         )
         execute(self.database, *(insert.format(name, rows) for name in names))
@@ -167,7 +172,8 @@ class Shop:
             counts=Counts(0, rows * len(changed), 0, 0),
             oids=tuple(changed),
         )
-        counts = {oid: Counts(0, rows) for oid in changed}
+        self._counts |= {oid: self._counts[oid] + Counts(inserted=rows) for oid in changed}
+        counts = {oid: self._counts[oid] for oid in changed}
         self.state.record_delivery("shop", end, 4000 + n, dict.fromkeys(followed, end), counts, work=noted)
         self.state.end_poll(RouteId("by_company", "all"), f"poll {n}", end.value, (), {})
         self._delivered += 1

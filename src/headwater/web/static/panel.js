@@ -1,7 +1,7 @@
 // One table, in a panel with an address of its own: #/table/GROUP/TABLE.
 import { get, pathOf } from "./api.js";
 import { act, guard } from "./actions.js";
-import { h, once, shown, text, withCode } from "./dom.js";
+import { attr, h, once, shown, text, withCode } from "./dom.js";
 import { explanation, term } from "./glossary.js";
 import { icon } from "./icons.js";
 import { pill } from "./states.js";
@@ -116,11 +116,12 @@ class Panel {
     this.state.update(t.state);
     text(this.means, explanation(t.state));
     shown(this.trouble, Boolean(t.error || t.resync));
+    attr(this.trouble, "data-kind", t.state === "ERRORED" ? "bad" : "busy");
     const [what, hint] = withHint(t.error ?? "");
     const again = t.retry_at ? ` It is tried again at ${clock(t.retry_at)}; Resume tries it at once.` : "";
     const said = what ? `${what}.${again}` : `To be copied again: ${t.resync}.`;
     once(this.trouble, [said, hint], () => [
-      icon(what ? "cross" : "busy"),
+      icon(t.state === "ERRORED" ? "cross" : "busy"),
       h("div", {}, h("p", {}, withCode(said)), hint && h("p", {}, h("strong", {}, "Next: "), withCode(hint))),
     ]);
     shown(this.pause, !["PAUSED", "REMOVED"].includes(t.state));

@@ -5,6 +5,7 @@ import { pill, urgency } from "./states.js";
 import { Chips, sorter } from "./listing.js";
 import { NONE, clock, count, duration, rate, withHint } from "./words.js";
 
+const STOPPED_BY_HAND = new Set(["PAUSED", "REMOVED"]);
 const FIRST = 15; // shown at once; the others on request
 
 const COLUMNS = [
@@ -103,7 +104,7 @@ function rowView(group, { table }) {
     text(lake, t.lake_table === t.table ? "" : `→ ${t.lake_table}`);
     text(note, noteOf(t));
     shown(below, Boolean(note.textContent));
-    attr(note, "data-bad", Boolean(t.error));
+    attr(note, "data-bad", Boolean(t.error) && !STOPPED_BY_HAND.has(t.state));
     text(rows, count(t.rows));
     text(lag, duration(t.lag_seconds));
     text(changes, rate(t.changes_per_second));
@@ -114,6 +115,7 @@ function rowView(group, { table }) {
 
 function noteOf(t) {
   const [what] = withHint(t.error ?? "");
+  if (what && STOPPED_BY_HAND.has(t.state)) return what;
   if (what) return t.retry_at ? `${what}; tried again at ${clock(t.retry_at)}` : what;
   if (t.state === "SNAPSHOT") return copied(t);
   return t.resync ? `to be copied again: ${t.resync}` : "";
