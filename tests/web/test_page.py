@@ -384,7 +384,7 @@ NUMBERS = [
     ("counted(1, 'table')", "1 table"),
     ("rate(0.42)", "0.4/s"),
     ("rate(1234.5)", "1\u202f235/s"),
-    ("String(lsnDistance('0/FFFFFFFF', '1/0'))", "1"),
+    ("lsnDistance('0/FFFFFFFF', '1/0')", 1),
     ("withHint('it failed\\nhint: try it').join('|')", "it failed|try it"),
 ]
 
