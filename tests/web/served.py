@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,12 @@ class Served:
             stream.close()
             connection.close()
 
-    def raw(self, sent: bytes) -> bytes:
+    def raw(self, head: bytes, body: bytes = b"") -> bytes:
         """What comes back on a connection of its own, to its end."""
         with socket.create_connection((self.host, self.port), timeout=60) as connection:
-            connection.sendall(sent)
+            connection.sendall(head)
+            with suppress(OSError):  # it may have answered and gone
+                connection.sendall(body)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def look(self) -> None:

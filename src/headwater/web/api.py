@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,9 +17,7 @@ from headwater.web.live import Live
 from headwater.web.overview import delivery
 from headwater.web.session import Caller
 
-__all__ = ["Api", "number"]
-
-Number = TypeVar("Number", int, float)
+__all__ = ["Api", "known_status", "number"]
 
 
 class Api:

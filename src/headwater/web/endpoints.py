@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.web.session import Caller, Gate
 
-__all__ = ["Endpoint", "Handler", "Needs", "as_route"]
+__all__ = ["Endpoint", "Handler", "Needs", "Part", "as_route"]
 
 Needs = Literal["nothing", "reading", "changing"]
 Handler = Callable[[Request, Caller], Awaitable["Response | ASGIApp"]]
@@ -25,6 +25,12 @@ class Endpoint:
     path: str  # as starlette writes it
     handler: Handler
     needs: Needs = "reading"
+
+
+class Part(Protocol):
+    """Some of the endpoints."""
+
+    def endpoints(self) -> list[Endpoint]: ...
 
 
 def as_route(endpoint: Endpoint, gate: Gate) -> Route:

@@ -14,10 +14,10 @@ from headwater.web.facts import Look
 from headwater.web.history import TableKey
 from headwater.web.verdict import problems, verdict
 
-__all__ = ["delivery", "destination", "overview"]
+__all__ = ["SERIOUS_FIRST", "delivery", "destination", "overview"]
 
 SHOWN_DELIVERIES, SHOWN_WORST = 20, 5
-_SERIOUS_FIRST = ("error", "lagging", "paused", "flushing", "buffering", "healthy")
+SERIOUS_FIRST = ("error", "lagging", "paused", "flushing", "buffering", "healthy")
 
 
 def overview(look: Look) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _table(table: TableStatus, rates: Mapping[TableKey, float]) -> dict[str, Any
 def _route(route: RouteStatus) -> dict[str, Any]:
     known = [each.lag_seconds for each in route.destinations if each.lag_seconds is not None]
     bad = [each for each in route.destinations if each.status in ("error", "lagging")]
-    worst = sorted(bad, key=lambda each: (_SERIOUS_FIRST.index(each.status), -(each.lag_seconds or 0.0)))
+    worst = sorted(bad, key=lambda each: (SERIOUS_FIRST.index(each.status), -(each.lag_seconds or 0.0)))
     return {
         "name": route.name,
         "source": route.source,

@@ -61,8 +61,11 @@ async def read_json(request: Request) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(bytes(body))
+        storable = "\\u0000" not in json.dumps(found, ensure_ascii=False).encode().decode()
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "the body is not JSON", 'send an object, as {"tables": ["public.orders"]}') from error
+    if not storable:
+        raise Refusal(422, "the body has a NUL in it", "PostgreSQL's text has none")
     if not isinstance(found, dict):
         raise Refusal(400, "the body is not a JSON object", 'send an object, as {"tables": ["public.orders"]}')
     return found
@@ -81,5 +84,6 @@ async def _too_large(send: Send) -> None:
     error, hint = _TOO_LARGE
     body = json.dumps({"error": error, "hint": hint}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -95,7 +95,8 @@ class Serving(threading.Thread):
         return None
 
     def _settings(self) -> uvicorn.Config:
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a client that sends nonsense is no news
+        for name in ("uvicorn.error", "uvicorn.access"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # a client that sends nonsense is no news
         settings = uvicorn.Config(
             app(self._site),
             http=PatientConnection,
