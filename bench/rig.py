@@ -122,7 +122,7 @@ class Pipeline:
 
     @contextmanager
     def process(self, what: str) -> Iterator[subprocess.Popen[bytes]]:
-        """`capture`, `deliver` or `serve` in a process of its own, from the start of the block, as `headwater run` has it."""
+        """`capture`, `deliver` or `serve`, as `headwater run` has it, in a process of its own from the block's start."""
         command = [sys.executable, "-m", "bench.child", what, str(self.file), self.group]
         with (
             open(self.file.parent / f"{what}.log", "ab") as errors,
