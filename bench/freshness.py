@@ -19,7 +19,7 @@ from bench.work import ROW, Database
 from headwater.lake.address import LakeAddress
 from headwater.lake.reading import connect
 
-__all__ = ["FRESHNESS"]
+__all__ = ["CHANGES_PER_SECOND", "FRESHNESS", "Beats", "write"]
 
 CHANGES_PER_SECOND, PER_TRANSACTION = 1_000, 20
 PERIOD = 60.0  # seconds: the second such part of the run is compared with the last
@@ -52,13 +52,15 @@ class Beats:
         return [delay for at, delay in self.seen if first <= at - begin < end]
 
 
-def write(url: str, beats: Beats, rows: int, seconds: float) -> None:
-    """Transactions at an even pace, 60 % inserts; each notes its number in the table `beat`."""
+def write(url: str, beats: Beats, rows: int, seconds: float, stop: threading.Event | None = None) -> None:
+    """Transactions at an even pace, 60 % inserts, or until `stop`; each notes its number in the table `beat`."""
     updates, deletes = int(PER_TRANSACTION * 0.3), int(PER_TRANSACTION * 0.1)
     inserts = PER_TRANSACTION - updates - deletes
     with psycopg.connect(url) as source:
         begin = time.monotonic()
         for number in range(int(seconds * CHANGES_PER_SECOND / PER_TRANSACTION)):
+            if stop is not None and stop.is_set():
+                break
             source.execute(_INSERT, (rows + 1, rows + inserts))
             source.execute(_UPDATE, (rows, updates))
             source.execute(_DELETE, (rows, deletes))

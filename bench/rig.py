@@ -20,6 +20,7 @@ from headwater.config import Config
 from headwater.lake.address import LakeAddress
 from headwater.sink.addresses import group_lake
 from headwater.spark import session, warm_up
+from headwater.state.servers import served_at
 from headwater.supervise.opening import mirroring, open_log, open_state
 from headwater.supervise.readying import make_ready
 from headwater.testing.postgres import EmbeddedPostgres
@@ -88,6 +89,7 @@ class Pipeline:
         lake: str = DUCKLAKE,
         flush: str = "{}",
         maintenance: str = "on",
+        server: str = "off",
     ) -> None:
         self._rig = rig
         self.group = group
@@ -98,7 +100,7 @@ class Pipeline:
         named = ", ".join(f"public.{table}" for table in tables)
         self.file.write_text(
             f"source: {database.url}\nlog: ./log\n"
-            f"lakes: {{main: {lake}}}\nmaintenance: {maintenance}\n"
+            f"lakes: {{main: {lake}}}\nmaintenance: {maintenance}\nserver: {server}\n"
             f"groups: {{{group}: {{lake: main, flush: {flush}, tables: [{named}]}}}}\n"
             f'spark: {{master: "{MASTER}"}}\n'
         )
@@ -120,7 +122,7 @@ class Pipeline:
 
     @contextmanager
     def process(self, what: str) -> Iterator[subprocess.Popen[bytes]]:
-        """`capture` or `deliver` in a process of its own, as `headwater run` has it, from the start of the block."""
+        """`capture`, `deliver` or `serve`, as `headwater run` has it, in a process of its own from the block's start."""
         command = [sys.executable, "-m", "bench.child", what, str(self.file), self.group]
         with (
             open(self.file.parent / f"{what}.log", "ab") as errors,
@@ -135,6 +137,11 @@ class Pipeline:
             child.stdin.close()
             child.stdin = None
             child.wait(60)
+
+    def served_at(self) -> str:
+        """Where the process listens that serves the page, once it does."""
+        self.wait(lambda: bool(served_at(self.state, self._config.log.path)))
+        return served_at(self.state, self._config.log.path)[0]
 
     def captured(self) -> Lsn:
         return self._log.end()

@@ -23,6 +23,7 @@ class Scale:
     commits: int  # to one table, one after the other
     freshness: float  # seconds that a steady writer goes on
     maintained: float  # the same, beside maintenance
+    watched: float  # seconds of each part of a run, with and without open pages
     destinations: int  # of the larger of two routes; the other has a tenth of them
     seed: int = 100_000
 
@@ -40,6 +41,7 @@ FULL = Scale(
     commits=500,
     freshness=600.0,
     maintained=120.0,
+    watched=60.0,
     destinations=1_000,
 )
 QUICK = Scale(
@@ -55,6 +57,7 @@ QUICK = Scale(
     commits=10,
     freshness=6.0,
     maintained=6.0,
+    watched=6.0,
     destinations=40,
     seed=2_000,
 )

@@ -15,6 +15,7 @@ from bench.freshness import FRESHNESS
 from bench.iceberg import ICEBERG
 from bench.maintenance import MAINTENANCE
 from bench.memory import memory_of
+from bench.pages import PAGES
 from bench.report import Row
 from bench.rig import Pipeline, Rig
 from bench.routes import ROUTES
@@ -175,6 +176,7 @@ _SCENARIOS: dict[tuple[str, ...], Callable[[Rig, Scale], Iterator[Row]]] = {
     ("memory",): _big_transaction,
     **MAINTENANCE,
     **FRESHNESS,
+    **PAGES,
     **ICEBERG,
     **ROUTES,
 }

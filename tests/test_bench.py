@@ -97,6 +97,7 @@ def test_commits_to_a_lake_are_timed_one_by_one(tmp_path: Path) -> None:
         ["capture"],
         ["iceberg-catch-up", "iceberg-small"],
         ["iceberg-upsert"],
+        ["pages"],
         ["routes-sqlite", "routes-sqlite-flat"],
         ["routes-postgres", "routes-postgres-flat"],
     ],
