@@ -128,7 +128,7 @@ def _removed(
     logger.info("group %s: %s of partitions that are gone removed at %s", m.group, counted(gone, "row"), at)
     missed = {oid: Failure("another client has changed it meanwhile") for oid in landed.missed & wanted.keys()}
     moved = {oid: each for oid, each in upto.items() if oid not in landed.missed}
-    return Delivered(at, landed.snapshot_id, landed.counts, moved, {**failed, **missed}), survived.tables
+    return Delivered(at, landed.snapshot_id, landed.counts, landed.bytes, moved, {**failed, **missed}), survived.tables
 
 
 def _wanted(
