@@ -44,7 +44,9 @@ def deliver_forever(
     all_needed: bool,
     on_delivery: Observer,
 ) -> int:
-    """Deliver every group and route until `stop`, once `begin` is set; an exit code. `on_delivery` hears of each delivery.
+    """Deliver every group and route until `stop`, once `begin` is set; an exit code.
+
+    `on_delivery` is called with each delivery of a group, in the group's thread.
 
     A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
     alone, unless `all_needed`. Groups come and go with the config in force; what the `file` says about routes is taken
@@ -55,9 +57,8 @@ def deliver_forever(
     while not begin.wait(LOOK_EVERY) and not stop.is_set():
         pass
     with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
-        deliveries = _Deliveries(
-            config, env, spark, stop, file, share, Beside(on_delivery=on_delivery), all_needed=all_needed
-        )
+        beside = Beside(on_delivery=on_delivery)
+        deliveries = _Deliveries(config, env, spark, stop, file, share, beside, all_needed=all_needed)
         while not stop.is_set() and not deliveries.over():
             deliveries.look(state)
             stop.wait(LOOK_EVERY)
