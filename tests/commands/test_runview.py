@@ -44,7 +44,7 @@ def group(*tables: TableStatus, **other: Any) -> GroupStatus:
 
 
 def status(*groups: GroupStatus, routes: tuple[RouteStatus, ...] = ()) -> Status:
-    return Status("0/1A2C", None, groups, (), routes)
+    return Status("0/1A2C", None, groups, (), routes, ("http://127.0.0.1:8080/",))
 
 
 def look(*groups: GroupStatus, **other: Any) -> RunLook:
@@ -65,7 +65,6 @@ def test_the_page_shows_groups_tables_deliveries_and_where_the_log_is() -> None:
         rates={("shop", "public.orders"): 312.4},
         deliveries=[DELIVERY],
         said="started delivery",
-        addresses=("http://127.0.0.1:8080/",),
     )
     said = shown(seen)
     for fact in ("mirroring · 01:15", "http://127.0.0.1:8080/", "WAL at 0/1A2C", "shop → main: RUNNING", "snapshot 42"):
@@ -119,7 +118,7 @@ def test_a_copy_shows_how_far_it_is() -> None:
 @pytest.mark.parametrize("height", [24, 40, 60])
 def test_a_thousand_tables_fit_and_those_in_trouble_are_among_the_shown(height: int) -> None:
     many = [table(f"public.t{number}") for number in range(1_000)] + [table("public.broken", "ERRORED", error="no")]
-    said = shown(look(group(*many), deliveries=[DELIVERY] * 5, addresses=("http://127.0.0.1:8080/",)), height)
+    said = shown(look(group(*many), deliveries=[DELIVERY] * 5), height)
     assert len(said.splitlines()) <= height
     assert "public.broken" in said
     assert "more: headwater status" in said

@@ -267,7 +267,7 @@ def test_a_default_stands_in_for_what_is_not_set_or_empty(tmp_path: Path) -> Non
     for env, port in (({}, 9000), ({"PORT": ""}, 9000), ({"PORT": "1234"}, 1234)):
         server = load(tmp_path, text, env).server
         assert server is not None
-        assert (server.port, server.host) == (port, "")
+        assert (server.port, server.host) == (port, "127.0.0.1")
 
 
 def test_a_variable_that_is_not_set_is_reported_once_with_its_place(tmp_path: Path) -> None:

@@ -33,8 +33,7 @@ from headwater.state import State
 from headwater.state.waiting import ask_for
 from headwater.status import Status, open_status
 from headwater.status.fresh import wait_until_fresh
-from headwater.supervise.children import Child, watch
-from headwater.supervise.running import stopped_by_signals
+from headwater.supervise.children import Child, stopped_by_signals, watch
 from headwater.testing.postgres import EmbeddedPostgres
 from tests.proof.processes import Run, gone, headwater, wait_for
 

@@ -18,7 +18,7 @@ from headwater.commands.maintain import maintain
 from headwater.commands.options import Options, common_options
 from headwater.commands.query import query
 from headwater.commands.route import route
-from headwater.commands.run import capture, deliver, run
+from headwater.commands.run import capture, deliver, run, serve
 from headwater.commands.status import status
 from headwater.commands.table import table
 from headwater.commands.verify import verify
@@ -66,6 +66,7 @@ for each in (
     run,
     capture,
     deliver,
+    serve,
     status,
     verify,
     query,

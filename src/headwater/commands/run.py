@@ -14,7 +14,7 @@ from headwater.commands.options import Options, common_options
 from headwater.commands.runoutput import shown
 from headwater.config import DEFAULT_FILE
 
-__all__ = ["capture", "deliver", "run"]
+__all__ = ["capture", "deliver", "run", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,3 +97,16 @@ def deliver(options: Options, all_needed: bool, wait: bool) -> None:
     file = (options.file or DEFAULT_FILE).resolve()
     traces = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait, traces=traces))
+
+
+@click.command("_serve", hidden=True)
+@click.option("--wait", is_flag=True)
+@common_options
+@click.pass_obj
+def serve(options: Options, wait: bool) -> None:
+    """Serve the page: started by `run`."""
+    from headwater.supervise.serverprocess import server_child
+    from headwater.web.serve import serve as serve_page
+
+    config, file = options.config(), (options.file or DEFAULT_FILE).resolve()
+    sys.exit(server_child(lambda stop, leads: serve_page(config, os.environ, file, stop, leads), wait=wait))

@@ -38,7 +38,6 @@ class RunLook:
     status: Status | None = None  # None: nothing is known yet
     rates: Changes = field(default_factory=dict)
     deliveries: Sequence[DeliveryRow] = ()  # the newest first
-    addresses: tuple[str, ...] = ()  # of the page
     problem: str | None = None  # why there is nothing newer
 
     @property
@@ -95,8 +94,10 @@ def _lines(part: Table | Text) -> int:
 
 
 def _known(look: RunLook) -> Iterator[Table]:
-    rows = [("page", each) for each in look.addresses]
-    if look.status is not None and look.status.source_lsn is not None:
+    if look.status is None:
+        return
+    rows = [("page", each) for each in look.status.servers]
+    if look.status.source_lsn is not None:
         rows.append(("source", f"WAL at {look.status.source_lsn}"))
     if rows:
         yield facts(rows)

@@ -6,7 +6,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 
 import click
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.text import Text
 from headwater.commands.maintainview import chores_text
 from headwater.commands.render import fitting, wrapped
 from headwater.commands.routeview import route_lines
-from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus
+from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus, plain
 from headwater.words import counted, duration_text, progress, short_duration, size_text
 
 __all__ = ["coloured", "how_far", "json_of", "show"]
@@ -68,8 +67,7 @@ def show(ask: Callable[[], Status], *, as_json: bool, watch: bool) -> Status:
 
 
 def json_of(status: Status, indent: int | None = 2) -> str:
-    whole = {"healthy": status.healthy, "problems": status.problems} | asdict(status)
-    return json.dumps(whole, default=str, ensure_ascii=False, indent=indent)
+    return json.dumps(plain(status), default=str, ensure_ascii=False, indent=indent)
 
 
 def _print(status: Status, console: Console) -> None:
@@ -90,6 +88,7 @@ def coloured(status: Status, width: int = _WIDTH) -> Text:
 def _lines(status: Status, width: int) -> Iterator[str]:
     if status.source_error:
         yield f"ERROR: the source is unreachable: {status.source_error}"
+    yield from (f"page {address}" for address in status.servers)
     for group in status.groups:
         yield from wrapped(_facts(group, known=status.source_error is None), width)
         yield from (f"  ERROR: {part.error}" for part in (group.capture, group.delivery) if part.error)

@@ -4,7 +4,7 @@ from headwater.config.groups import Flush, Group, Inline, MatchedTable, Pattern,
 from headwater.config.lakes import DuckLake, Iceberg
 from headwater.config.log import StagedLog
 from headwater.config.maintenance import Expire, Maintenance, Window
-from headwater.config.model import DEFAULT_FILE, Config, Server, Spark
+from headwater.config.model import DEFAULT_FILE, Config, Spark
 from headwater.config.patterns import expanded
 from headwater.config.routes import (
     DestinationTable,
@@ -18,6 +18,7 @@ from headwater.config.routes import (
     RouteDestination,
     RouteSource,
 )
+from headwater.config.server import Server, Tls, is_loopback
 
 __all__ = [
     "DEFAULT_FILE",
@@ -45,6 +46,8 @@ __all__ = [
     "Spark",
     "StagedLog",
     "Table",
+    "Tls",
     "Window",
     "expanded",
+    "is_loopback",
 ]

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import (
     BeforeValidator,
     Field,
-    SecretStr,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -23,10 +22,10 @@ from headwater.config.lakes import DuckLake, Iceberg, Lake
 from headwater.config.log import StagedLog, staged_log
 from headwater.config.maintenance import Maintenance
 from headwater.config.routes import FromTemplate, Instance, Route
+from headwater.config.server import Server
 from headwater.config.values import (
     GroupName,
     Name,
-    Port,
     PostgresUrl,
     Text,
     iceberg_secrets,
@@ -34,7 +33,7 @@ from headwater.config.values import (
 )
 from headwater.errors import ConfigError
 
-__all__ = ["DEFAULT_FILE", "Config", "Server", "Spark"]
+__all__ = ["DEFAULT_FILE", "Config", "Spark"]
 
 DEFAULT_FILE = Path("headwater.yaml")
 _T = TypeVar("_T")
@@ -54,12 +53,6 @@ class Spark(Model):
     conf: dict[str, Text] = Field(default={}, repr=False)
 
 
-class Server(Model):
-    host: str = "127.0.0.1"
-    port: Port = 8080
-    token: SecretStr = SecretStr("")
-
-
 class Config(Model):
     """The whole file. Paths are absolute, names are checked against each other."""
 
@@ -72,7 +65,7 @@ class Config(Model):
     instance: Instance | None = None  # None: this process has every destination
     maintenance: Annotated[Maintenance | None, BeforeValidator(on_or_off)] = Maintenance()  # None: `run` does none
     spark: Spark = Spark()
-    server: Server | None = None
+    server: Annotated[Server | None, BeforeValidator(on_or_off)] = None  # None: nothing is served
 
     @model_validator(mode="before")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from headwater.change import TableName
 from headwater.lake.partitioning import PartitionSupport
 from headwater.lake.reading import QueriedLake
 from headwater.lake.sink import Sink
@@ -38,6 +39,10 @@ class LakeAddress(Protocol):
 
     def queried(self) -> QueriedLake:
         """The lake, for people to query."""
+        ...
+
+    def lines(self, alias: str, table: TableName) -> list[str]:
+        """What people type into DuckDB to read a table, under this name for the lake; no password is in it."""
         ...
 
     def reopen(self, source: str, stream: Stream[P]) -> Sink[Any, P]:

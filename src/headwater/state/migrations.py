@@ -305,6 +305,14 @@ MIGRATIONS = (
     );
     CREATE INDEX ON headwater.deliveries (group_name, id);
     """,
+    """
+    CREATE TABLE headwater.servers ( -- that serve the page, as long as they hold the lock
+        lock text PRIMARY KEY,
+        address text NOT NULL,
+        log_path text NOT NULL, -- of the config: other services may share the state
+        started_at timestamptz NOT NULL DEFAULT now()
+    );
+    """,
 )
 
 

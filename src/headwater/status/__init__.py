@@ -2,6 +2,7 @@
 
 from headwater.status.kept import OldestChange
 from headwater.status.moments import Moment, TableMoment, moment
+from headwater.status.plain import plain
 from headwater.status.report import (
     STALE_SECONDS,
     GroupStatus,
@@ -31,6 +32,7 @@ __all__ = [
     "TableStatus",
     "moment",
     "open_status",
+    "plain",
     "status",
     "statuses_of_routes",
 ]

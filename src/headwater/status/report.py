@@ -21,6 +21,7 @@ from headwater.state.leftover import Leftover, leftovers
 from headwater.state.maintained import LastMaintenance
 from headwater.state.processes import Process, processes, supervised
 from headwater.state.routes import RouteRow
+from headwater.state.servers import served_at
 from headwater.status.figures import LakeFigures
 from headwater.status.kept import OldestChange, log_size, oldest_change
 from headwater.status.lag import NONE, UNKNOWN, Lag, Oldest, SourceView, capture_lag, recorded, source_view, staged
@@ -147,6 +148,7 @@ class Status:
     groups: tuple[GroupStatus, ...]
     leftovers: tuple[Leftover, ...]  # slots of groups that are not in the config
     routes: tuple[RouteStatus, ...] = ()
+    servers: tuple[str, ...] = ()  # the addresses of the pages that runs serve now
 
     @property
     def healthy(self) -> bool:
@@ -229,7 +231,8 @@ def status(
     if figures is not None:
         groups = tuple(_with_figures(each, state, figures, rows[each.name]) for each in groups)
     routes = route_statuses(config, env, state, config.routes)
-    return Status(_text(view.lsn if view else None), error, groups, left, routes)
+    servers = served_at(state, config.log.path)
+    return Status(_text(view.lsn if view else None), error, groups, left, routes, servers)
 
 
 def _with_figures(group: GroupStatus, state: State, figures: LakeFigures, row: GroupRow | None) -> GroupStatus:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from headwater.supervise.crash import BUG
 
-__all__ = ["Child", "parent_gone", "stop_all", "watch"]
+__all__ = ["Child", "parent_gone", "stop_all", "stopped_by_signals", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Child:
     restart_at: float = 0.0
     gave_up: int | None = None
     worked: bool = False  # it has lived for long enough
+    told: bool = False  # to go on, and so are those that come after it
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -49,6 +51,8 @@ class Child:
         )
         self.started = time.monotonic()
         logger.info("started %s", self.name, extra={"child": self.name, "pid": self.process.pid})
+        if self.told:
+            self._write()
 
     def look(self) -> None:
         """Notice a death, and start again when its time has come."""
@@ -83,7 +87,11 @@ class Child:
         self.process = None
 
     def tell(self) -> None:
-        """Tell the child that waits for it to go on; see `parent_gone`."""
+        """Tell the child that waits for it to go on, now and after every start; see `parent_gone`."""
+        self.told = True
+        self._write()
+
+    def _write(self) -> None:
         if self.process is not None and self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(b"\n")
@@ -147,3 +155,15 @@ def parent_gone(stop: threading.Event, grace: float, begin: threading.Event | No
         os._exit(3)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from headwater.errors import CheckFailed, Unreachable
 from headwater.source.server import wal_target
 from headwater.state import State, TableRow
 from headwater.state.processes import announced
-from headwater.supervise.children import Child, parent_gone, stop_all, watch
+from headwater.supervise.children import Child, parent_gone, stop_all, stopped_by_signals, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.effective import served
 from headwater.supervise.lakes import copy_what_is_gone
@@ -28,10 +27,11 @@ from headwater.supervise.opening import open_log, open_room, open_state, when_fr
 from headwater.supervise.readying import make_ready
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
+from headwater.supervise.serverprocess import GRACE, ServerProcess
 from headwater.supervise.serving import Serving
 from headwater.supervise.tracing import tracing
 
-__all__ = ["STOPPING", "RunOptions", "capture_child", "deliver_child", "ready", "run", "stopped_by_signals"]
+__all__ = ["STOPPING", "RunOptions", "capture_child", "deliver_child", "ready", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +66,20 @@ def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
 
     Raises an ExceptionGroup with the tables that are ERRORED at the end of a run until all is caught up.
     """
-    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+    with (
+        closing(open_state(config)) as state,
+        stopped_by_signals() as stop,
+        ServerProcess(_server(config, options)) as server,
+    ):
         delivery = _delivery(options)
         if options.role == "deliver":
             return _run_delivery(config, env, state, options, delivery, stop)
         capture = partial(_capture, options)
         with Serving(config, state, Reloading(options.file, env), capture, stop) as serving:
             try:
+                if not _take_over(serving, options, delivery):
+                    return 0
+                server.leads()
                 return _lead(env, state, options, serving, delivery, stop)
             finally:
                 stop_all([serving.captures, delivery])
@@ -91,6 +98,22 @@ def _delivery(options: RunOptions) -> list[Child]:
     return [options.child("delivery", "_deliver", *flags, grace=DELIVERY_GRACE)]
 
 
+def _server(config: Config, options: RunOptions) -> Child | None:
+    """The process that serves the page, if the config wants it; that of a standby says so."""
+    if config.server is None:
+        return None
+    return options.child("server", "_serve", *(["--wait"] if options.standby else []), grace=GRACE)
+
+
+def _take_over(serving: Serving, options: RunOptions, delivery: list[Child]) -> bool:
+    """Hold the groups' locks, a standby when they are free; False if it was stopped before that."""
+    if options.standby:
+        for each in delivery:
+            each.look()  # Spark is warm by the time that it is needed
+        logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
+    return serving.lead(wait=options.standby)
+
+
 def _lead(
     env: Mapping[str, str],
     state: State,
@@ -99,13 +122,7 @@ def _lead(
     delivery: list[Child],
     stop: threading.Event,
 ) -> int:
-    """Take the groups over, make them ready, and look after their processes."""
-    if options.standby:
-        for each in delivery:
-            each.look()  # Spark is warm by the time that it is needed
-        logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
-    if not serving.lead(wait=options.standby):
-        return 0
+    """Make the groups ready, and look after their processes."""
     gone = partial(copy_what_is_gone, serving.config, env, state) if options.recopy else lambda: None
     if not ready(serving.config, state, stop, gone):
         return 0
@@ -258,15 +275,3 @@ def deliver_child(
     with stopped_by_signals() as stop, tracing(traces) as on_delivery:
         parent_gone(stop, DELIVERY_GRACE, begin)
         return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, on_delivery=on_delivery)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headwater.change import TableName
 from headwater.ducklake.finding import check_could_open, find_lake, known_lake
 from headwater.ducklake.opening import open_lake
 from headwater.ducklake.partitions import SUPPORT
@@ -12,6 +13,7 @@ from headwater.ducklake.url import SqliteUrl, parse_lake_url
 from headwater.files import S3
 from headwater.lake.partitioning import PartitionSupport
 from headwater.lake.stream import P, Stream
+from headwater.sink.ducklake.lines import lines
 from headwater.sink.ducklake.querying import QueriedDuckLake
 from headwater.sink.ducklake.sink import DuckLakeSink
 
@@ -50,6 +52,9 @@ class DuckLakeAddress:
 
     def queried(self) -> QueriedDuckLake:
         return QueriedDuckLake(parse_lake_url(self.catalog), self.s3)
+
+    def lines(self, alias: str, table: TableName) -> list[str]:
+        return lines(parse_lake_url(self.catalog), alias, table)
 
     def reopen(self, source: str, stream: Stream[P]) -> DuckLakeSink[P]:
         lake = known_lake(self.catalog, self.data_path, s3=self.s3, wait=self.wait)

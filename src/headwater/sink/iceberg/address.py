@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+from headwater.change import TableName
 from headwater.files import check_could_write
 from headwater.iceberg.catalog import IcebergCatalog, open_catalog, shown, sqlite_file
 from headwater.iceberg.credentials import s3_of
@@ -13,6 +14,7 @@ from headwater.iceberg.partitions import SUPPORT
 from headwater.lake.partitioning import PartitionSupport
 from headwater.lake.stream import P, Stream
 from headwater.sink.iceberg.querying import QueriedIceberg
+from headwater.sink.iceberg.reader import ReadTable, scan
 from headwater.sink.iceberg.sink import IcebergSink
 
 __all__ = ["IcebergAddress"]
@@ -59,6 +61,15 @@ class IcebergAddress:
                 catalog.close()
                 return None
         return IcebergSink(catalog, source, stream)
+
+    def lines(self, alias: str, table: TableName) -> list[str]:  # noqa: ARG002
+        with _closed_on_error(self._opened(create=False)) as catalog:
+            found = catalog.load(table)
+            catalog.close()
+        if found is None:
+            return []
+        read = f"SELECT * FROM {scan(ReadTable(found.metadata_location, None))} LIMIT 10;"
+        return ["INSTALL avro; LOAD avro; INSTALL iceberg; LOAD iceberg;", read]
 
     def reopen(self, source: str, stream: Stream[P]) -> IcebergSink[P]:
         return IcebergSink(self._opened(create=False), source, stream)

@@ -1,0 +1,20 @@
+"""A line in the log for whatever is changed, or refused to be: who, from where, what, and what became of it."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.requests import Request
+
+from headwater.web.session import Caller
+
+__all__ = ["audit"]
+
+logger = logging.getLogger(__name__)
+
+
+def audit(request: Request, caller: Caller, what: str, outcome: str) -> None:
+    """Names in `what` are quoted, so that none makes a line of its own."""
+    client = request.client.host if request.client else "unknown"
+    extra = {"who": str(caller), "client": client}
+    logger.info("%s from %s: %s: %s", caller, client, what, outcome, extra=extra)
