@@ -252,10 +252,10 @@ def test_nothing_is_shown_before_the_token_is_entered(browser: Browser, site: Se
         dialog = page.get_by_role("dialog", name="Enter the token")
         expect(dialog).to_be_visible()
         assert visit.page.locator(".group").count() == 0
-        page.get_by_label("Token").fill("a wrong one")
+        page.get_by_label("Token", exact=True).fill("a wrong one")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert").filter(has_text="this is not the token")).to_be_visible()
-        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_label("Token", exact=True).fill(TOKEN)
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
         expect(page.locator(".group h2")).to_contain_text("shop")

@@ -75,6 +75,7 @@ export class Chart {
     plot.addEventListener("pointermove", (event) => this.#readAt(event.clientX - plot.getBoundingClientRect().left));
     plot.addEventListener("pointerleave", () => this.#read(null));
     range.addEventListener("input", () => this.#read(Number(range.value)));
+    range.addEventListener("focus", () => this.#read(Number(range.value)));
     range.addEventListener("blur", () => this.#read(null));
     new ResizeObserver(() => this.#draw()).observe(plot);
   }

@@ -26,6 +26,7 @@ export function tableOf(hash) {
 const dialog = document.getElementById("panel");
 let open = null; // the panel that is shown
 let fromPage = false; // the page before it in the history is ours
+let opener = null; // what had the focus before
 let overview = null;
 
 /** Keep up with the address: open the panel, change it, or close it. */
@@ -33,9 +34,11 @@ function follow(cameFromPage) {
   const wanted = tableOf(location.hash);
   if (!wanted) {
     if (dialog.open) dialog.close();
+    opener?.focus({ preventScroll: true }); // going back to an earlier fragment has moved it
+    opener = null;
     return;
   }
-  if (!open) fromPage = cameFromPage;
+  if (!open) [fromPage, opener] = [cameFromPage, document.activeElement];
   clearInterval(open?.timer);
   open = new Panel(wanted);
   dialog.replaceChildren(open.node);
