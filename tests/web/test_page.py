@@ -172,7 +172,7 @@ def test_tables_are_searched_sorted_and_filtered_by_state(visit: Visit) -> None:
     page.get_by_role("button", name="PAUSED").click()
     page.locator(".group th.rows button").click()
     expect(names.first).to_have_text("public.audit")
-    assert page.locator(".group th.rows").get_attribute("aria-sort") == "ascending"
+    assert page.locator(".group th.rows").get_attribute("aria-sort") == "descending"
 
 
 def test_one_of_a_thousand_destinations_is_found_by_the_service_and_not_by_the_page(visit: Visit) -> None:

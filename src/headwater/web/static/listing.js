@@ -44,8 +44,8 @@ export class Chips {
   }
 }
 
-/** Heads of columns: [name, label, term that explains it or null]. `sort` is changed when one is pressed. */
-export function sorter(columns, aligned, sort, changed) {
+/** Heads of columns: [name, label, term that explains it or null, whether it sorts]. The largest of `numbers` come first. */
+export function sorter(columns, numbers, sort, changed) {
   const cells = columns.map(([name, label, word, sortable]) => {
     const button = h("button", { type: "button", class: "sort" }, label, h("span", { class: "arrow", "aria-hidden": "true" }));
     const shown = sortable ? button : h("span", {}, label);
@@ -56,14 +56,15 @@ export function sorter(columns, aligned, sort, changed) {
     });
     const help = word ? term(word, "?") : null;
     if (help) attr(help, "aria-label", `What is ${label.toLowerCase()}?`);
-    return h("th", { scope: "col", class: `${name} ${aligned.has(name) ? "number" : ""}`, "data-column": name }, shown, help);
+    return h("th", { scope: "col", class: `${name} ${numbers.has(name) ? "number" : ""}`, "data-column": name }, shown, help);
   });
   const show = () => {
     for (const cell of cells) {
       const sorted = cell.dataset.column === sort.column;
-      attr(cell, "aria-sort", sorted ? (sort.reverse ? "descending" : "ascending") : null);
+      const falls = numbers.has(cell.dataset.column) !== sort.reverse;
+      attr(cell, "aria-sort", sorted ? (falls ? "descending" : "ascending") : null);
       const arrow = cell.querySelector(".arrow");
-      if (arrow) text(arrow, sorted ? (sort.reverse ? "▴" : "▾") : "");
+      if (arrow) text(arrow, sorted ? (falls ? "▾" : "▴") : "");
     }
   };
   show();

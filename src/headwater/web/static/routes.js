@@ -19,8 +19,7 @@ const COLUMNS = [
   ["lag", "Lag", "lag", true],
   ["delivered", "Delivered", null, false],
 ];
-const ALIGNED = new Set(["rows", "lag", "delivered"]);
-const DESCENDING = new Set(["lag", "rows"]); // what is largest is what one looks for
+const NUMBERS = new Set(["rows", "lag", "delivered"]);
 
 const routes = new Map();
 
@@ -52,7 +51,7 @@ class RouteView {
     this.lag = h("span", { class: "big" });
     this.search = h("input", { type: "search", placeholder: "Search destinations", "aria-label": `Search destinations of route ${route.name}`, autocomplete: "off", spellcheck: "false" });
     this.chips = new Chips(`Destinations of route ${route.name} by status`, () => this.#again());
-    this.heads = sorter(COLUMNS, ALIGNED, this.#sort, () => this.#again());
+    this.heads = sorter(COLUMNS, NUMBERS, this.#sort, () => this.#again());
     this.body = h("tbody");
     this.failed = h("p", { class: "failed", role: "alert" });
     this.matching = h("p", { class: "quiet", role: "status" });
@@ -121,7 +120,7 @@ class RouteView {
 
   #query() {
     const { column, reverse } = this.#sort;
-    const order = DESCENDING.has(column) === reverse ? "asc" : "desc";
+    const order = NUMBERS.has(column) === reverse ? "asc" : "desc";
     const asked = new URLSearchParams({ sort: column, order, offset: this.#offset, limit: PAGE });
     if (this.search.value.trim()) asked.set("search", this.search.value.trim());
     if (this.chips.pressed) asked.set("status", this.chips.pressed);

@@ -16,7 +16,7 @@ const COLUMNS = [
   ["changes", "Changes/s", null, (t) => -(t.changes_per_second ?? -1)],
   ["quarantined", "Quarantine", "quarantine", (t) => -t.quarantined],
 ];
-const ALIGNED = new Set(["rows", "lag", "changes", "quarantined"]);
+const NUMBERS = new Set(["rows", "lag", "changes", "quarantined"]);
 
 export class Tables {
   #group = null;
@@ -28,7 +28,7 @@ export class Tables {
     const id = `tables-${name}`;
     this.search = h("input", { type: "search", placeholder: "Search tables", "aria-label": `Search tables of group ${name}`, autocomplete: "off", spellcheck: "false" });
     this.chips = new Chips(`Tables of group ${name} by state`, () => this.#draw(true));
-    this.heads = sorter(COLUMNS, ALIGNED, this.#sort, () => this.#draw(true));
+    this.heads = sorter(COLUMNS, NUMBERS, this.#sort, () => this.#draw(true));
     this.none = h("p", { class: "none", hidden: true });
     this.more = h("button", { type: "button", class: "more", hidden: true });
     this.table = h("table", { "aria-labelledby": id }, h("thead", {}, h("tr", {}, this.heads.cells)));
