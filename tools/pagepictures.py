@@ -26,7 +26,7 @@ _PAST = """
     INSERT INTO headwater.deliveries (group_name, at, position, snapshot_id, changes, tables, inserted, updated,
       deleted, bytes, lag_seconds, phase_wait, phase_fold, phase_locate, phase_write, phase_commit, source_oids)
     SELECT 'shop', now() - make_interval(secs => 5 * n), '0/1000', 3999 - n,
-      2100 + 900 * sin(n / 60.0) + 400 * random(), 1 + n % 5, 0, 0, 0, 90000,
+      2100 + 900 * sin(n / 60.0) + 400 * random(), 1 + mod(n, 5), 0, 0, 0, 90000,
       0.9 + 0.3 * sin(n / 25.0) + 0.4 * random() + CASE WHEN n BETWEEN 171 AND 176 THEN 4.5 ELSE 0 END,
       0.8, 0.1, 0.1, 0.2, 0.05, '{}' FROM generate_series(1, 715) n
 """
