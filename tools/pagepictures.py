@@ -19,14 +19,14 @@ from headwater.testing.postgres import EmbeddedPostgres
 
 __all__ = ["photograph"]
 
-_DESK, _PHONE = ViewportSize(width=1360, height=1180), ViewportSize(width=390, height=844)
+_DESK, _PHONE = ViewportSize(width=1360, height=1300), ViewportSize(width=390, height=844)
 _TOKEN = "a-token-for-pictures"
 _LOOKS = 6  # seconds in which numbers come to move
 _PAST = """
     INSERT INTO headwater.deliveries (group_name, at, position, snapshot_id, changes, tables, inserted, updated,
       deleted, bytes, lag_seconds, phase_wait, phase_fold, phase_locate, phase_write, phase_commit, source_oids)
     SELECT 'shop', now() - make_interval(secs => 5 * n), '0/1000', 3999 - n,
-      2100 + 900 * sin(n / 60.0) + 400 * random(), 1 + mod(n, 5), 0, 0, 0, 90000,
+      1700 + 700 * sin(n / 60.0) + 300 * random(), 1 + mod(n, 5), 0, 0, 0, 90000,
       0.9 + 0.3 * sin(n / 25.0) + 0.4 * random() + CASE WHEN n BETWEEN 171 AND 176 THEN 4.5 ELSE 0 END,
       0.8, 0.1, 0.1, 0.2, 0.05, '{}' FROM generate_series(1, 715) n
 """
@@ -45,7 +45,7 @@ def _shop() -> Iterator[tuple[Shop, Served]]:
             with Shop.opened(database, folder, troubled=False) as shop:
                 shop.state.query(f"WITH done AS ({_PAST} RETURNING id) SELECT count(*) FROM done")
                 file = written_config(folder, database, f"{{port: 0, token: {_TOKEN}}}")
-                with shop.working(pause=1.2), served(file) as site, _looking(site):
+                with shop.working(rows=160, age=1.1), served(file) as site, _looking(site):
                     time.sleep(_LOOKS)
                     yield shop, site
         finally:

@@ -34,8 +34,8 @@ _STREAMING = {  # rows that were copied
     TableName("public", "prices"): 64_210,
     TableName("public", "audit"): 7_714_265,
     TableName("public", "carts"): 322_871,
-    TableName("public", SCRIPT): 7,
 }
+_SCRIPT = TableName("public", SCRIPT)
 PAYMENTS, _SESSIONS, _REVIEWS = (TableName("public", name) for name in ("payments", "sessions", "reviews"))
 _PHASES = (
     Phases(0.9, 0.08, 0.05, 0.21, 0.04),
@@ -103,7 +103,7 @@ class Shop:
             yield
 
     def _make_tables(self) -> None:
-        names = [*_STREAMING, PAYMENTS, _SESSIONS, _REVIEWS]
+        names = [*_STREAMING, *([_SCRIPT] if self._troubled else []), PAYMENTS, _SESSIONS, _REVIEWS]
         columns = "id bigint PRIMARY KEY, company text NOT NULL, placed timestamptz DEFAULT now(), amount numeric(12,2)"
         execute(self.database, *(f'CREATE TABLE public."{each.name}" ({columns})' for each in names))
         at = self.group.prepare(*map(str, names))
@@ -117,6 +117,7 @@ class Shop:
         for each in (PAYMENTS, _SESSIONS):
             self._copied(each, at, 402_117)
         if self._troubled:
+            self._copied(_SCRIPT, at, 7)
             self.fail(PAYMENTS)
             self.state.record("shop", self.oids[_SESSIONS], Paused("paused by hand"))
             self.state.record_progress("shop", self.oids[_REVIEWS], 410_000, 980_000)
@@ -166,7 +167,7 @@ class Shop:
     def deliver(self, rows: int = 20) -> None:
         """Have everything that is in the log been delivered, as a commit would note it."""
         end, n = self.group.log.end(), self._delivered
-        others = [] if self._troubled else [PAYMENTS, _SESSIONS, _REVIEWS]
+        others = [_SCRIPT] if self._troubled else [PAYMENTS, _SESSIONS, _REVIEWS]
         followed = [self.oids[each] for each in [*_STREAMING, *others]]
         changed = followed[: 1 + n % 5]
         noted = Work(
@@ -184,14 +185,15 @@ class Shop:
         self._delivered += 1
 
     @contextmanager
-    def working(self, pause: float = 0.5) -> Iterator[None]:
-        """Changes and deliveries go on, in a thread."""
+    def working(self, rows: int, age: float) -> Iterator[None]:
+        """Changes and deliveries go on, in a thread; each change waits for some seconds in the log."""
         stop = threading.Event()
 
         def work() -> None:
-            while not stop.wait(pause):
-                self.change()
-                self.deliver()
+            while not stop.is_set():
+                self.change(rows)
+                stop.wait(age)
+                self.deliver(rows)
 
         thread = threading.Thread(target=work, name="shop")
         thread.start()
