@@ -29,6 +29,7 @@ from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
 from headwater.supervise.serverprocess import GRACE, ServerProcess
 from headwater.supervise.serving import Serving
+from headwater.supervise.tracing import tracing
 
 __all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run"]
 
@@ -260,11 +261,16 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool) -> int:
-    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin."""
+def deliver_child(
+    config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool, traces: str | None = None
+) -> int:
+    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin.
+
+    `traces` is the URL of the collector that gets a trace of each delivery.
+    """
     begin = threading.Event()
     if not wait:
         begin.set()
-    with stopped_by_signals() as stop:
+    with stopped_by_signals() as stop, tracing(traces) as told:
         parent_gone(stop, DELIVERY_GRACE, begin)
-        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed)
+        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, told=told)
