@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+
 from tools.pagepictures import photograph
 
 __all__ = ["drawn", "proof", "running", "screens"]
