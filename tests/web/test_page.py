@@ -81,6 +81,7 @@ def test_what_is_wrong_is_said_in_words_with_the_next_move(visit: Visit) -> None
     expect(first).to_contain_text(f"table public.payments: {FAULT}")
     expect(first).to_contain_text("Next: copy it again")
     assert page.title() == "Needs attention: Headwater"
+    expect(page.locator("#announcement")).to_have_text(re.compile(r"Needs attention; \d problems"))  # is read out
 
 
 def test_each_table_is_there_with_its_state_and_numbers(visit: Visit) -> None:
