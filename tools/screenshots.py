@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation from what `headwater demo` really prints: `make screenshots`."""
+"""Draw the pictures of the documentation: what `headwater demo` really prints, and the page: `make screenshots`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+
+from tools.pagepictures import photograph
 
 __all__ = ["drawn", "proof", "running", "screens"]
 
@@ -133,7 +135,13 @@ def main() -> None:
     for name, screen in (("demo", running(shown)), ("demo-proof", proof(shown))):
         path = IMAGES / f"{name}.svg"
         path.write_text(drawn(screen, "headwater demo"))
-        print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        _say(path)
+    for path in photograph(IMAGES):
+        _say(path)
+
+
+def _say(path: Path) -> None:
+    print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 if __name__ == "__main__":

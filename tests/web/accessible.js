@@ -63,11 +63,11 @@
   /** Elements without a name. */
   const nameless = () => [...document.querySelectorAll(WITH_NAMES)].filter((each) => visible(each) && each.closest("dialog") === null && !nameOf(each).trim()).map((each) => each.outerHTML.slice(0, 120));
 
-  /** Ids that occur twice, and references to ids that do not occur. */
+  /** Ids that occur twice, and references of what is visible to ids that do not occur. */
   function broken() {
     const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
     const twice = ids.filter((id, n) => ids.indexOf(id) !== n);
-    const named = [...document.querySelectorAll("[aria-labelledby], [aria-describedby]")].flatMap((each) => ["aria-labelledby", "aria-describedby"].flatMap((name) => (each.getAttribute(name) ?? "").split(/\s+/).filter(Boolean)));
+    const named = [...document.querySelectorAll("[aria-labelledby], [aria-describedby]")].filter(visible).flatMap((each) => ["aria-labelledby", "aria-describedby"].flatMap((name) => (each.getAttribute(name) ?? "").split(/\s+/).filter(Boolean)));
     return [...twice, ...named.filter((id) => !ids.includes(id))];
   }
 

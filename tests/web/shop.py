@@ -18,7 +18,7 @@ from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Failed, Pau
 from headwater.supervise.instances import owner_of
 from tests.captured_group import Group, execute
 
-__all__ = ["DESTINATIONS", "FAULT", "SCRIPT", "Shop", "written_config"]
+__all__ = ["DESTINATIONS", "FAULT", "PAYMENTS", "SCRIPT", "Shop", "written_config"]
 
 SCRIPT = "<script>alert(1)</script>"
 FAULT = "column 'amount' became text, which the lake cannot follow"
@@ -34,9 +34,9 @@ _STREAMING = {  # rows that were copied
     TableName("public", "prices"): 64_210,
     TableName("public", "audit"): 7_714_265,
     TableName("public", "carts"): 322_871,
-    TableName("public", SCRIPT): 7,
 }
-_PAYMENTS, _SESSIONS, _REVIEWS = (TableName("public", name) for name in ("payments", "sessions", "reviews"))
+_SCRIPT = TableName("public", SCRIPT)
+PAYMENTS, _SESSIONS, _REVIEWS = (TableName("public", name) for name in ("payments", "sessions", "reviews"))
 _PHASES = (
     Phases(0.9, 0.08, 0.05, 0.21, 0.04),
     Phases(1.2, 0.11, 0.16, 0.34, 0.05),
@@ -71,8 +71,8 @@ def written_config(folder: Path, database: str, server: str) -> Path:
 class Shop:
     """What `headwater run` would have made of it, step by step."""
 
-    def __init__(self, database: str, folder: Path) -> None:
-        self.database, self.folder = database, folder
+    def __init__(self, database: str, folder: Path, *, troubled: bool = True) -> None:
+        self.database, self.folder, self._troubled = database, folder, troubled
         self.group = Group.opened(database, folder / "log")
         self.state = self.group.state
         self.oids: dict[TableName, int] = {}
@@ -81,9 +81,9 @@ class Shop:
 
     @classmethod
     @contextmanager
-    def opened(cls, database: str, folder: Path) -> Iterator[Shop]:
-        """With its tables and destinations, while its processes run."""
-        shop = cls(database, folder)
+    def opened(cls, database: str, folder: Path, *, troubled: bool = True) -> Iterator[Shop]:
+        """With its tables and destinations, while its processes run; `troubled`: some of them are not well."""
+        shop = cls(database, folder, troubled=troubled)
         with closing(shop.state), ExitStack() as running:
             shop._make_tables()
             shop._make_route()
@@ -103,7 +103,7 @@ class Shop:
             yield
 
     def _make_tables(self) -> None:
-        names = [*_STREAMING, _PAYMENTS, _SESSIONS, _REVIEWS]
+        names = [*_STREAMING, *([_SCRIPT] if self._troubled else []), PAYMENTS, _SESSIONS, _REVIEWS]
         columns = "id bigint PRIMARY KEY, company text NOT NULL, placed timestamptz DEFAULT now(), amount numeric(12,2)"
         execute(self.database, *(f'CREATE TABLE public."{each.name}" ({columns})' for each in names))
         at = self.group.prepare(*map(str, names))
@@ -114,12 +114,16 @@ class Shop:
             self.state.record("shop", self.oids[each], CopyBegun(at))
         for each, rows in _STREAMING.items():
             self._copied(each, at, rows)
-        for each in (_PAYMENTS, _SESSIONS):
+        for each in (PAYMENTS, _SESSIONS):
             self._copied(each, at, 402_117)
-        self.fail(_PAYMENTS)
-        self.state.record("shop", self.oids[_SESSIONS], Paused("paused by hand"))
-        self.state.record_progress("shop", self.oids[_REVIEWS], 410_000, 980_000)
-        self._note(TableName("public", "products"), Counts(5_412, quarantined=3))
+        if self._troubled:
+            self._copied(_SCRIPT, at, 7)
+            self.fail(PAYMENTS)
+            self.state.record("shop", self.oids[_SESSIONS], Paused("paused by hand"))
+            self.state.record_progress("shop", self.oids[_REVIEWS], 410_000, 980_000)
+            self._note(TableName("public", "products"), Counts(5_412, quarantined=3))
+        else:
+            self._copied(_REVIEWS, at, 980_412)
 
     def _copied(self, table: TableName, at: Lsn, rows: int) -> None:
         self.state.record("shop", self.oids[table], Copied(at))
@@ -145,8 +149,9 @@ class Shop:
         self.state.claim(route, ids, owner_of(route))
         end = self.group.log.end().value
         self.state.note_seeded(route, end, {each: 40 + 7 * n for n, each in enumerate(ids)})
-        later = datetime.now(UTC) + timedelta(minutes=20)
-        self.state.note_failed("by_company", destination_id("initech"), "the catalog does not answer", end, later)
+        if self._troubled:
+            later = datetime.now(UTC) + timedelta(minutes=20)
+            self.state.note_failed("by_company", destination_id("initech"), "the catalog does not answer", end, later)
         self.state.pause_destinations("by_company", ids[20:24])
 
     def change(self, rows: int = 20) -> None:
@@ -162,7 +167,8 @@ class Shop:
     def deliver(self, rows: int = 20) -> None:
         """Have everything that is in the log been delivered, as a commit would note it."""
         end, n = self.group.log.end(), self._delivered
-        followed = [self.oids[each] for each in _STREAMING]
+        others = [_SCRIPT] if self._troubled else [PAYMENTS, _SESSIONS, _REVIEWS]
+        followed = [self.oids[each] for each in [*_STREAMING, *others]]
         changed = followed[: 1 + n % 5]
         noted = Work(
             changes=rows * len(changed),
@@ -179,14 +185,15 @@ class Shop:
         self._delivered += 1
 
     @contextmanager
-    def working(self, pause: float = 0.5) -> Iterator[None]:
-        """Changes and deliveries go on, in a thread."""
+    def working(self, rows: int, age: float) -> Iterator[None]:
+        """Changes and deliveries go on, in a thread; each change waits for some seconds in the log."""
         stop = threading.Event()
 
         def work() -> None:
-            while not stop.wait(pause):
-                self.change()
-                self.deliver()
+            while not stop.is_set():
+                self.change(rows)
+                stop.wait(age)
+                self.deliver(rows)
 
         thread = threading.Thread(target=work, name="shop")
         thread.start()

@@ -97,7 +97,7 @@ function showVerified(note, answer) {
   const results = answer.verdicts;
   const bad = results.filter((each) => !each.ok);
   if (answer.error) note.end("bad", ...withHint(answer.error));
-  else if (bad.length) note.end("bad", `${count(bad.length)} of ${counted(results.length, "comparison")} found no equality`);
+  else if (bad.length) note.end("bad", `not equal: ${count(bad.length)} of ${counted(results.length, "comparison")}`);
   else note.end("good", `the lake equals the source: ${counted(results.length, "comparison")}`);
   const row = (each) => h("li", {}, pillOf(each.verdict), ` ${nameOf(each)}`, each.reason ? `: ${each.reason}` : "");
   if (results.length) note.add(h("ul", {}, [...bad, ...results.filter((each) => each.ok)].slice(0, 50).map(row)));

@@ -75,6 +75,7 @@ export class Chart {
     plot.addEventListener("pointermove", (event) => this.#readAt(event.clientX - plot.getBoundingClientRect().left));
     plot.addEventListener("pointerleave", () => this.#read(null));
     range.addEventListener("input", () => this.#read(Number(range.value)));
+    range.addEventListener("focus", () => this.#read(Number(range.value)));
     range.addEventListener("blur", () => this.#read(null));
     new ResizeObserver(() => this.#draw()).observe(plot);
   }
@@ -99,7 +100,8 @@ export class Chart {
     this.#drawGrid(width, top);
     const visible = this.#points.filter((point) => point.at >= end - HOUR);
     const drawn = pieces(thinned(visible, x));
-    const path = (piece) => piece.map((p, n) => `${n ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p.value).toFixed(1)}`).join("") + (piece.length > 1 ? "" : "h0");
+    const place = (point) => `${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`;
+    const path = ([first, ...others]) => `M${place(first)}${others.map((point) => `L${place(point)}`).join("") || "h0"}`;
     const closed = (piece) => `${path(piece)}V${y(0)}H${x(piece[0].at).toFixed(1)}Z`;
     attr(line, "d", drawn.map(path).join(""));
     attr(area, "d", drawn.map(closed).join(""));
@@ -151,7 +153,8 @@ export class Chart {
     if (!present(point.value)) return;
     const [line, circle] = mark.children;
     const { x, y } = this.#place;
-    for (const [name, value] of [["x1", x(point.at)], ["x2", x(point.at)], ["y1", TOP], ["y2", y(0)]]) attr(line, name, value);
+    const ends = { x1: x(point.at), x2: x(point.at), y1: TOP, y2: y(0) };
+    for (const [name, value] of Object.entries(ends)) attr(line, name, value);
     attr(circle, "cx", x(point.at));
     attr(circle, "cy", y(point.value));
   }

@@ -2,17 +2,52 @@
 import { h } from "./dom.js";
 
 export const TERMS = {
-  lag: ["Lag", "How old the oldest commit is that the source has and the lake does not have yet. 0 s: the lake has everything."],
-  lsn: ["LSN", "Log sequence number: a position in PostgreSQL's write-ahead log, such as 0/1A2B3C8. Later positions are larger."],
-  wal: ["WAL", "PostgreSQL's write-ahead log. The source keeps it for Headwater's replication slot until the log has it; if it keeps more than its limit, the slot is lost."],
-  log: ["Log", "Headwater's own durable copy of the changes, in files. PostgreSQL may forget its WAL as soon as the log has it, so a lake that is down does not fill the source's disk."],
-  snapshot: ["Snapshot", "One version of the lake. In a DuckLake each snapshot shows all tables of the group as the source was at one LSN, and can be queried later by its number."],
+  lag: [
+    "Lag",
+    "How old the oldest commit is that the source has and the lake does not have yet. 0 s: the lake has " +
+      "everything.",
+  ],
+  lsn: [
+    "LSN",
+    "Log sequence number: a position in PostgreSQL's write-ahead log, such as 0/1A2B3C8. Later positions " +
+      "are larger.",
+  ],
+  wal: [
+    "WAL",
+    "PostgreSQL's write-ahead log. The source keeps it for Headwater's replication slot until the log has" +
+      " it; if it keeps more than its limit, the slot is lost.",
+  ],
+  log: [
+    "Log",
+    "Headwater's own durable copy of the changes, in files. PostgreSQL may forget its WAL as soon as the " +
+      "log has it, so a lake that is down does not fill the source's disk.",
+  ],
+  snapshot: [
+    "Snapshot",
+    "One version of the lake. In a DuckLake each snapshot shows all tables of the group as the source was" +
+      " at one LSN, and can be queried later by its number.",
+  ],
   capture: ["Capture", "The process that reads the replication stream of the source and appends it to the log."],
-  delivery: ["Delivery", "One commit into the lake: it waits for changes to collect, folds them to one change per key, locates the rows that they replace, writes the files and commits them."],
-  quarantine: ["Quarantine", "Values that the lake's types cannot hold. The mirror has NULL there, and the whole value is kept in the lake's table headwater_quarantine, so nothing is lost."],
+  delivery: [
+    "Delivery",
+    "One commit into the lake: it waits for changes to collect, folds them to one change per key, locates" +
+      " the rows that they replace, writes the files and commits them.",
+  ],
+  quarantine: [
+    "Quarantine",
+    "Values that the lake's types cannot hold. The mirror has NULL there, and the whole value is kept in " +
+      "the lake's table headwater_quarantine, so nothing is lost.",
+  ],
   group: ["Group", "Tables that are mirrored together through one replication slot, into one lake."],
-  route: ["Route", "It carries a table's changes on to other lakes, by the value of a column: one destination for each value."],
-  mirror: ["Mirror or history", "A mirror has the source's rows as they are now. A history keeps every change as a row."],
+  route: [
+    "Route",
+    "It carries a table's changes on to other lakes, by the value of a column: one destination for each " +
+      "value.",
+  ],
+  mirror: [
+    "Mirror or history",
+    "A mirror has the source's rows as they are now. A history keeps every change as a row.",
+  ],
   PENDING: ["PENDING", "Waits to be copied, for the first time or again."],
   SNAPSHOT: ["SNAPSHOT", "Is being copied; the changes since are kept in the log."],
   CATCHUP: ["CATCHUP", "Copied, and catching up with the changes that were made meanwhile."],

@@ -50,14 +50,16 @@ class Meter {
   constructor(label) {
     this.bar = h("span", { class: "bar-fill" });
     this.words = h("span", { class: "meter-words" });
-    this.track = h("span", { class: "bar-track", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
+    const bounds = { "aria-valuemin": 0, "aria-valuemax": 100 };
+    this.track = h("span", { class: "bar-track", role: "meter", "aria-label": label, ...bounds }, this.bar);
     this.node = h("div", { class: "meter" }, this.words, this.track);
   }
 
   show(what, used, limit) {
     const share = limit ? Math.min(1, (used ?? 0) / limit) : 0;
     const full = share >= FULL ? ", nearly full" : "";
-    text(this.words, used === null ? `${what}: ${NONE}` : `${what}: ${size(used)}${limit ? ` of ${size(limit)}${full}` : ", no limit"}`);
+    const most = limit ? ` of ${size(limit)}${full}` : ", no limit";
+    text(this.words, `${what}: ${used === null ? NONE : size(used) + most}`);
     shown(this.track, Boolean(limit));
     attr(this.track, "aria-valuenow", Math.round(share * 100));
     attr(this.track, "aria-valuetext", this.words.textContent);
@@ -98,7 +100,9 @@ class GroupView {
       h("ol", { class: "flow card" }, flow),
       h("div", { class: "columns" },
         this.tables.node,
-        h("div", { class: "side" }, h("div", { class: "card" }, this.charts.lag.node, this.charts.rows.node), this.timeline.node)));
+        h("div", { class: "side" },
+          h("div", { class: "card" }, this.charts.lag.node, this.charts.rows.node),
+          this.timeline.node)));
   }
 
   update(group) {
@@ -108,11 +112,13 @@ class GroupView {
     text(this.lagBytes, group.lag_bytes ? `${size(group.lag_bytes)} of WAL` : "");
     this.captureState.update(group.capture.state);
     this.deliveryState.update(group.delivery.state);
-    const waiting = group.staged_rows ? `${counted(group.staged_rows, "change")} ${group.staged_rows === 1 ? "waits" : "wait"}` : "nothing waits";
+    const verb = group.staged_rows === 1 ? "waits" : "wait";
+    const waiting = group.staged_rows ? `${counted(group.staged_rows, "change")} ${verb}` : "nothing waits";
     this.log.say(waiting, "kept until every table has passed");
     shown(this.numbered, group.snapshot_id !== null);
     text(this.snapshot, count(group.snapshot_id));
-    this.lake.say(null, firstLine(group.delivery.error) ?? group.delivered_lsn ?? NONE, group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet");
+    const committed = group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet";
+    this.lake.say(null, firstLine(group.delivery.error) ?? group.delivered_lsn ?? NONE, committed);
     this.kept.show("Log", group.log_bytes, group.log_max_bytes);
     this.tables.update(group);
     this.timeline.update(group.deliveries);
@@ -123,7 +129,9 @@ class GroupView {
     const behind = lsnDistance(group.captured_lsn, source.lsn);
     this.source.say(source.lsn ?? "not reachable", source.error ?? "ends here");
     attr(this.source.node, "data-kind", source.reachable ? null : "bad");
-    this.capture.say(null, firstLine(group.capture.error) ?? group.captured_lsn ?? NONE, behind === null ? "" : behind ? `${size(behind)} before the end` : "has everything");
+    const left = behind ? `${size(behind)} before the end` : "has everything";
+    const captured = firstLine(group.capture.error) ?? group.captured_lsn ?? NONE;
+    this.capture.say(null, captured, behind === null ? "" : left);
     this.wal.show("WAL kept", group.wal_bytes, group.wal_limit_bytes);
   }
 
@@ -134,8 +142,10 @@ class GroupView {
 }
 
 function charts(group) {
-  const lag = new Chart({ title: `Lag of group ${group}`, label: "Lag, last hour", format: duration, axis: shortDuration, least: 1 });
-  const rows = new Chart({ title: `Throughput of group ${group}`, label: "Changes per second, last hour", format: rate, axis: count, least: 10 });
-  return { lag, rows };
+  const hour = (what) => `${what}, last hour`;
+  const lag = { title: `Lag of group ${group}`, label: hour("Lag"), format: duration, axis: shortDuration, least: 1 };
+  const changes = hour("Changes per second");
+  const rows = { title: `Throughput of group ${group}`, label: changes, format: rate, axis: count, least: 10 };
+  return { lag: new Chart(lag), rows: new Chart(rows) };
 }
 

@@ -4,6 +4,12 @@ import { term } from "./glossary.js";
 import { kindOf, urgency } from "./states.js";
 import { count } from "./words.js";
 
+/** A box to search in: `things` of `where`. */
+export function searchBox(things, where) {
+  const named = { placeholder: `Search ${things}`, "aria-label": `Search ${things} of ${where}` };
+  return h("input", { type: "search", autocomplete: "off", spellcheck: "false", ...named });
+}
+
 /** One chip for each state that occurs, with its number; at most one is pressed, and then only its state is shown. */
 export class Chips {
   #pressed = null;
@@ -36,7 +42,8 @@ export class Chips {
   }
 
   #chip(state) {
-    const node = h("button", { type: "button", class: "chip", "data-state": state, "data-kind": kindOf(state), "aria-pressed": "false" },
+    const facts = { "data-state": state, "data-kind": kindOf(state), "aria-pressed": "false" };
+    const node = h("button", { type: "button", class: "chip", ...facts },
       h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, state), h("span", { class: "many" }));
     node.addEventListener("click", () => this.press(this.#pressed === state ? null : state));
     const update = () => attr(node, "aria-pressed", String(this.#pressed === state));
@@ -44,10 +51,11 @@ export class Chips {
   }
 }
 
-/** Heads of columns: [name, label, term that explains it or null]. `sort` is changed when one is pressed. */
-export function sorter(columns, aligned, sort, changed) {
+/** Heads of columns: [name, label, term that explains it or null, whether it sorts]; the largest `numbers` are first. */
+export function sorter(columns, numbers, sort, changed) {
   const cells = columns.map(([name, label, word, sortable]) => {
-    const button = h("button", { type: "button", class: "sort" }, label, h("span", { class: "arrow", "aria-hidden": "true" }));
+    const arrow = h("span", { class: "arrow", "aria-hidden": "true" });
+    const button = h("button", { type: "button", class: "sort" }, label, arrow);
     const shown = sortable ? button : h("span", {}, label);
     button.addEventListener("click", () => {
       sort.reverse = sort.column === name ? !sort.reverse : false;
@@ -56,14 +64,16 @@ export function sorter(columns, aligned, sort, changed) {
     });
     const help = word ? term(word, "?") : null;
     if (help) attr(help, "aria-label", `What is ${label.toLowerCase()}?`);
-    return h("th", { scope: "col", class: `${name} ${aligned.has(name) ? "number" : ""}`, "data-column": name }, shown, help);
+    const kind = numbers.has(name) ? "number" : "";
+    return h("th", { scope: "col", class: `${name} ${kind}`, "data-column": name }, shown, help);
   });
   const show = () => {
     for (const cell of cells) {
       const sorted = cell.dataset.column === sort.column;
-      attr(cell, "aria-sort", sorted ? (sort.reverse ? "descending" : "ascending") : null);
+      const falls = numbers.has(cell.dataset.column) !== sort.reverse;
+      attr(cell, "aria-sort", sorted ? (falls ? "descending" : "ascending") : null);
       const arrow = cell.querySelector(".arrow");
-      if (arrow) text(arrow, sorted ? (sort.reverse ? "▴" : "▾") : "");
+      if (arrow) text(arrow, sorted ? (falls ? "▾" : "▴") : "");
     }
   };
   show();

@@ -3,7 +3,7 @@ import { get, pathOf } from "./api.js";
 import { act, guard } from "./actions.js";
 import { attr, h, list, shown, text } from "./dom.js";
 import { term } from "./glossary.js";
-import { Chips, sorter } from "./listing.js";
+import { Chips, searchBox, sorter } from "./listing.js";
 import { pill } from "./states.js";
 import { NONE, clock, count, counted, duration, withHint } from "./words.js";
 
@@ -19,8 +19,8 @@ const COLUMNS = [
   ["lag", "Lag", "lag", true],
   ["delivered", "Delivered", null, false],
 ];
-const ALIGNED = new Set(["rows", "lag", "delivered"]);
-const DESCENDING = new Set(["lag", "rows"]); // what is largest is what one looks for
+const NUMBERS = new Set(["rows", "lag", "delivered"]);
+const SEED = "Its table is filled again from the whole source. Readers see the old rows until the new ones are there.";
 
 const routes = new Map();
 
@@ -50,9 +50,9 @@ class RouteView {
     this.name = route.name;
     const id = `route-${route.name}`;
     this.lag = h("span", { class: "big" });
-    this.search = h("input", { type: "search", placeholder: "Search destinations", "aria-label": `Search destinations of route ${route.name}`, autocomplete: "off", spellcheck: "false" });
+    this.search = searchBox("destinations", `route ${route.name}`);
     this.chips = new Chips(`Destinations of route ${route.name} by status`, () => this.#again());
-    this.heads = sorter(COLUMNS, ALIGNED, this.#sort, () => this.#again());
+    this.heads = sorter(COLUMNS, NUMBERS, this.#sort, () => this.#again());
     this.body = h("tbody");
     this.failed = h("p", { class: "failed", role: "alert" });
     this.matching = h("p", { class: "quiet", role: "status" });
@@ -121,7 +121,7 @@ class RouteView {
 
   #query() {
     const { column, reverse } = this.#sort;
-    const order = DESCENDING.has(column) === reverse ? "asc" : "desc";
+    const order = NUMBERS.has(column) === reverse ? "asc" : "desc";
     const asked = new URLSearchParams({ sort: column, order, offset: this.#offset, limit: PAGE });
     if (this.search.value.trim()) asked.set("search", this.search.value.trim());
     if (this.chips.pressed) asked.set("status", this.chips.pressed);
@@ -134,7 +134,8 @@ class RouteView {
     list(this.body, found.destinations, (each) => each.name, () => destinationView(this.name, () => this.load()));
     const range = found.matching > found.destinations.length ? `${count(first)}–${count(last)} of ` : "";
     const of = found.matching < found.total ? `, of ${count(found.total)} in all` : "";
-    text(this.matching, found.matching ? `${range}${counted(found.matching, "destination")}${of}` : "No destination matches.");
+    const many = `${range}${counted(found.matching, "destination")}${of}`;
+    text(this.matching, found.matching ? many : "No destination matches.");
     this.before.disabled = this.#offset === 0;
     this.after.disabled = last >= found.matching;
     shown(this.before, found.matching > PAGE);
@@ -185,7 +186,9 @@ function detailsOf(route, each, changed) {
   const button = (verb, label, why) => {
     const made = h("button", { type: "button" }, label);
     const path = `routes/${pathOf(route, "destinations", name)}/${verb}`;
-    made.addEventListener("click", async () => (await act({ title: `${label} ${name}?`, why, label, path })) && changed());
+    made.addEventListener("click", async () => {
+      if (await act({ title: `${label} ${name}?`, why, label, path })) changed();
+    });
     return guard(made);
   };
   const paused = each.status === "paused";
@@ -196,6 +199,6 @@ function detailsOf(route, each, changed) {
         ? button("resume", "Resume", "It goes on from where it is, and is tried at once.")
         : null,
       paused ? null : button("pause", "Pause", "The destination stays as it is until it is resumed. Others go on."),
-      button("seed", "Seed again", "Its table is filled again from the whole source. Readers see the old rows until the new ones are there.")),
+      button("seed", "Seed again", SEED)),
   ];
 }

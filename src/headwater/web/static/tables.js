@@ -2,9 +2,10 @@
 import { attr, h, list, shown, text } from "./dom.js";
 import { tableAddress } from "./panel.js";
 import { pill, urgency } from "./states.js";
-import { Chips, sorter } from "./listing.js";
+import { Chips, searchBox, sorter } from "./listing.js";
 import { NONE, clock, count, duration, rate, withHint } from "./words.js";
 
+const NO_TABLES = "No tables yet: add one with headwater table add, or in headwater.yaml.";
 const STOPPED_BY_HAND = new Set(["PAUSED", "REMOVED"]);
 const FIRST = 15; // shown at once; the others on request
 
@@ -16,7 +17,7 @@ const COLUMNS = [
   ["changes", "Changes/s", null, (t) => -(t.changes_per_second ?? -1)],
   ["quarantined", "Quarantine", "quarantine", (t) => -t.quarantined],
 ];
-const ALIGNED = new Set(["rows", "lag", "changes", "quarantined"]);
+const NUMBERS = new Set(["rows", "lag", "changes", "quarantined"]);
 
 export class Tables {
   #group = null;
@@ -26,9 +27,9 @@ export class Tables {
 
   constructor(name) {
     const id = `tables-${name}`;
-    this.search = h("input", { type: "search", placeholder: "Search tables", "aria-label": `Search tables of group ${name}`, autocomplete: "off", spellcheck: "false" });
+    this.search = searchBox("tables", `group ${name}`);
     this.chips = new Chips(`Tables of group ${name} by state`, () => this.#draw(true));
-    this.heads = sorter(COLUMNS, ALIGNED, this.#sort, () => this.#draw(true));
+    this.heads = sorter(COLUMNS, NUMBERS, this.#sort, () => this.#draw(true));
     this.none = h("p", { class: "none", hidden: true });
     this.more = h("button", { type: "button", class: "more", hidden: true });
     this.table = h("table", { "aria-labelledby": id }, h("thead", {}, h("tr", {}, this.heads.cells)));
@@ -62,7 +63,7 @@ export class Tables {
     const rows = this.#all ? ordered : ordered.slice(0, FIRST);
     list(this.table, rows, (t) => t.table, (t) => rowView(this.#group.name, t));
     shown(this.none, !rows.length);
-    text(this.none, this.#group.tables.length ? "No table matches." : "No tables yet: add one with headwater table add, or in headwater.yaml.");
+    text(this.none, this.#group.tables.length ? "No table matches." : NO_TABLES);
     shown(this.more, ordered.length > FIRST);
     text(this.more, this.#all ? "Show fewer" : `Show all ${count(ordered.length)} tables`);
   }
@@ -93,8 +94,9 @@ function rowView(group, { table }) {
   const lake = h("span", { class: "quiet as" });
   const note = h("td", { class: "note", colspan: COLUMNS.length });
   const below = h("tr", { class: "below" }, note);
-  const [rows, lag, changes, quarantined] = ["rows", "lag", "changes", "quarantined"].map((name) => h("td", { class: `number ${name}` }));
-  const row = h("tr", {}, h("th", { scope: "row" }, link, lake), h("td", {}, state.node), rows, lag, changes, quarantined);
+  const numbers = [...NUMBERS].map((name) => h("td", { class: `number ${name}` }));
+  const [rows, lag, changes, quarantined] = numbers;
+  const row = h("tr", {}, h("th", { scope: "row" }, link, lake), h("td", {}, state.node), numbers);
   const node = h("tbody", {}, row, below);
   node.addEventListener("click", (event) => {
     if (!event.target.closest("a, button") && !String(getSelection())) link.click();
@@ -123,8 +125,10 @@ function noteOf(t) {
 
 /** How far its copy is. */
 export function copied(t) {
-  const total = t.copy_total ? ` of about ${count(t.copy_total)} rows (${Math.min(99, Math.floor((100 * t.copied_rows) / t.copy_total))} %)` : " rows";
-  const left = t.copy_total && t.copied_rows && t.copy_seconds ? `, about ${duration(((t.copy_total - t.copied_rows) * t.copy_seconds) / t.copied_rows)} left` : "";
-  return `copied ${count(t.copied_rows)}${total}${t.copy_total > t.copied_rows ? left : ""}`;
+  const { copied_rows: done, copy_total: all, copy_seconds: seconds } = t;
+  if (!all) return `copied ${count(done)} rows`;
+  const share = Math.min(99, Math.floor((100 * done) / all));
+  const left = done && seconds && all > done ? `, about ${duration(((all - done) * seconds) / done)} left` : "";
+  return `copied ${count(done)} of about ${count(all)} rows (${share} %)${left}`;
 }
 

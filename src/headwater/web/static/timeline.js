@@ -22,13 +22,15 @@ export class Timeline {
   #all = false;
 
   constructor() {
-    this.legend = h("dl", { class: "legend" }, NAMES.map((name) =>
-      h("div", { title: PHASES[name] }, h("dt", {}, h("span", { class: `swatch ${name}`, "aria-hidden": "true" }), name), h("dd"))));
+    const swatch = (name) => h("span", { class: `swatch ${name}`, "aria-hidden": "true" });
+    const entry = (name) => h("div", { title: PHASES[name] }, h("dt", {}, swatch(name), name), h("dd"));
+    this.legend = h("dl", { class: "legend" }, NAMES.map(entry));
     this.rows = h("ol", { class: "deliveries" });
     this.none = h("p", { class: "none" }, "Nothing has been delivered in the last two hours.");
     this.more = h("button", { type: "button", class: "more" });
     this.node = h("div", { class: "card timeline" },
-      h("div", { class: "card-head" }, h("h3", {}, "Last deliveries ", term("delivery", "?"))), this.legend, this.rows, this.none, this.more);
+      h("div", { class: "card-head" }, h("h3", {}, "Last deliveries ", term("delivery", "?"))),
+      this.legend, this.rows, this.none, this.more);
     this.node.querySelector(".term").setAttribute("aria-label", "What is a delivery?");
     this.more.addEventListener("click", () => {
       this.#all = !this.#all;
@@ -45,7 +47,9 @@ export class Timeline {
     const drawn = this.#deliveries.slice(0, this.#all ? undefined : FIRST);
     const longest = Math.max(0.001, ...drawn.map(total));
     list(this.rows, drawn, (each) => each.id, () => this.#row());
-    for (const row of this.rows.children) row.querySelector(".phases").style.width = `${(100 * row.seconds) / longest}%`;
+    for (const row of this.rows.children) {
+      row.querySelector(".phases").style.width = `${(100 * row.seconds) / longest}%`;
+    }
     shown(this.none, !drawn.length);
     shown(this.legend, drawn.length > 0);
     shown(this.more, this.#deliveries.length > FIRST);
@@ -92,5 +96,6 @@ export class Timeline {
 function said(delivery) {
   const to = delivery.snapshot_id === null ? "" : ` → snapshot ${count(delivery.snapshot_id)}`;
   const bytes = delivery.bytes ? `, ${size(delivery.bytes)}` : "";
-  return `${counted(delivery.changes, "change")} in ${counted(delivery.tables, "table")}${bytes} · ${delivery.position}${to}`;
+  const brought = `${counted(delivery.changes, "change")} in ${counted(delivery.tables, "table")}${bytes}`;
+  return `${brought} · ${delivery.position}${to}`;
 }

@@ -48,9 +48,11 @@ function showProblems(problems) {
   const ordered = [...problems].sort((a, b) => (a.severity === "error" ? 0 : 1) - (b.severity === "error" ? 0 : 1));
   shown(element("problems"), ordered.length > 0);
   const first = ordered.find((problem) => problem.hint);
-  once(element("next"), first?.hint ?? "", () => (first ? [h("strong", {}, "What to do: "), withCode(first.hint)] : []));
+  const todo = () => [h("strong", {}, "What to do: "), withCode(first.hint)];
+  once(element("next"), first?.hint ?? "", () => (first ? todo() : []));
   shown(element("next"), Boolean(first));
-  list(element("problem-list"), ordered, (each) => [each.what, each.group, each.table, each.route].join("\n"), problemView);
+  const keyOf = (each) => [each.what, each.group, each.table, each.route].join("\n");
+  list(element("problem-list"), ordered, keyOf, problemView);
 }
 
 function problemView() {

@@ -69,8 +69,9 @@ export function moment(value) {
   return new Date(typeof value === "number" ? value * 1000 : value);
 }
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const SHORT = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const HOUR = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const CLOCK = new Intl.DateTimeFormat(undefined, { ...HOUR, second: "2-digit" });
+const SHORT = new Intl.DateTimeFormat(undefined, HOUR);
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const WHOLE = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 
