@@ -1,4 +1,4 @@
-"""What a session of a cluster has that a local one has not. The cluster itself is in tests/proof/test_spark_cluster.py."""
+"""What a session of a cluster has that a local one has not; tests/proof/test_spark_cluster.py has a cluster."""
 
 from __future__ import annotations
 

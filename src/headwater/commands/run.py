@@ -10,7 +10,6 @@ from typing import Literal
 import click
 
 from headwater.commands.options import Options, common_options
-from headwater.config import DEFAULT_FILE
 
 __all__ = ["capture", "deliver", "run"]
 
@@ -53,8 +52,7 @@ def run(
 
     if problems := find(config, os.environ, recopy=recopy):
         raise ExceptionGroup("the config cannot run", problems)
-    file = (options.file or DEFAULT_FILE).resolve()
-    wanted = RunOptions(file, options.log_format, until_caught_up, recopy, role, standby)
+    wanted = RunOptions(options.path, options.log_format, until_caught_up, recopy, role, standby)
     sys.exit(supervise(config, os.environ, wanted))
 
 
@@ -78,6 +76,5 @@ def deliver(options: Options, all_needed: bool, wait: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
-    file = (options.file or DEFAULT_FILE).resolve()
     traces = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait, traces=traces))
+    sys.exit(deliver_child(options.config(), os.environ, options.path, all_needed=all_needed, wait=wait, traces=traces))
