@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from headwater.checks import check
+from headwater.config.model import Spark
 from headwater.errors import ConfigError, OperatorMustAct
 from tests.routed import RoutedShop
 
@@ -142,6 +143,25 @@ def listed(shop: RoutedShop, columns: str) -> None:
     old = "to: [{value: acme, lake: acme}, {value: globex, lake: globex}]"
     if old in shop.file.read_text():
         shop.rewrite((old, "to: {from_table: public.tenants}"))
+
+
+@pytest.mark.parametrize(
+    ("ducklake", "data_path", "reached"),
+    [
+        ("sqlite:////srv/x.sqlite", "s3://bucket/x", False),
+        ("postgresql://lake@db/lakes?schema=x", "/srv/x", False),
+        ("postgresql://lake@127.0.0.1:1/lakes?schema=x", "s3://bucket/x", True),
+    ],
+)
+def test_a_spark_cluster_gets_no_destination_that_its_executors_cannot_reach(
+    shop: RoutedShop, ducklake: str, data_path: str, reached: bool
+) -> None:
+    listed(shop, "value text, ducklake text, data_path text")
+    with psycopg.connect(shop.url, autocommit=True) as source:
+        source.execute("INSERT INTO tenants VALUES ('x', %s, %s)", (ducklake, data_path))
+    cluster = shop.config.model_copy(update={"spark": Spark(master="spark://master:7077")})
+    said = "destination 'x' of route 'by_company' is on a disk of this machine"
+    assert any(said in str(each) for each in check(cluster, {})) != reached
 
 
 def test_a_table_of_destinations_must_be_there_and_have_its_columns(shop: RoutedShop) -> None:

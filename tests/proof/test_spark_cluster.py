@@ -29,7 +29,7 @@ lakes:
 groups:
   shop:
     lake: main
-    flush: {{interval: 500ms, inline: off}}
+    flush: {{interval: 500ms}}
     tables: [public.orders, public.notes]
 routes:
   by_company:

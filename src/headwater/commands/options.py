@@ -33,6 +33,14 @@ class Options:
     def log_format(self) -> LogFormat:
         return self.given_format or "text"
 
+    @property
+    def path(self) -> Path:
+        """Where the config is, for processes that go on using it.
+
+        Links stay links: Kubernetes renews a config by leading them elsewhere, and removes what they led to.
+        """
+        return (self.file or DEFAULT_FILE).absolute()
+
     def config(self) -> Config:
         """Read the config; from here on nothing shows its secrets."""
         config = Config.load(self.file or DEFAULT_FILE, os.environ)

@@ -12,7 +12,6 @@ import click
 
 from headwater.commands.options import Options, common_options
 from headwater.commands.runoutput import shown
-from headwater.config import DEFAULT_FILE
 
 __all__ = ["capture", "deliver", "run", "serve"]
 
@@ -60,7 +59,7 @@ def run(
     if role == "deliver" and (standby or recopy):
         given = "--standby" if standby else "--recopy"
         raise click.UsageError(f"{given} does not go with --role deliver: the run that captures makes the groups ready")
-    config, file = options.config(), (options.file or DEFAULT_FILE).resolve()
+    config, file = options.config(), options.path
     with shown(options, config, log_file) as ended:
         logger.info("checking the source and the lakes, then starting Spark, which takes some seconds")
         from headwater.checks import check as find  # only now: it takes a second
@@ -94,9 +93,8 @@ def deliver(options: Options, all_needed: bool, wait: bool) -> None:
     """Deliver all groups: started by `run`."""
     from headwater.supervise.running import deliver_child
 
-    file = (options.file or DEFAULT_FILE).resolve()
     traces = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    sys.exit(deliver_child(options.config(), os.environ, file, all_needed=all_needed, wait=wait, traces=traces))
+    sys.exit(deliver_child(options.config(), os.environ, options.path, all_needed=all_needed, wait=wait, traces=traces))
 
 
 @click.command("_serve", hidden=True)
@@ -108,5 +106,5 @@ def serve(options: Options, wait: bool) -> None:
     from headwater.supervise.serverprocess import server_child
     from headwater.web.serve import serve as serve_page
 
-    config, file = options.config(), (options.file or DEFAULT_FILE).resolve()
+    config, file = options.config(), options.path
     sys.exit(server_child(lambda stop, leads: serve_page(config, os.environ, file, stop, leads), wait=wait))
