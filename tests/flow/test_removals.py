@@ -310,7 +310,7 @@ def test_the_tenants_of_a_route_from_the_group_lose_the_rows_too(
         *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in ("orders", "orders1", "orders2")),
         "INSERT INTO orders SELECT i, chr(97 + i % 3), 'note ' || i FROM generate_series(1, 19) i",
     )
-    mirror.start()
+    mirror.start("public.orders")
     mirror.sync()
     route = LogRoute(mirror, "orders")
     route.settle()

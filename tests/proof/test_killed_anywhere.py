@@ -211,10 +211,12 @@ def test_a_removal_of_a_partitions_rows_killed_at(failpoint: str, mirror: Mirror
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (1000) TO (2000)",
         "INSERT INTO t SELECT i, 'v' || i FROM generate_series(500, 1500) i",
     )
-    mirror.start()
+    mirror.start("public.t")
+    mirror.sync()
     mirror.looked()
     mirror.execute("DROP TABLE t1", "INSERT INTO t VALUES (1600, 'new')")
     mirror.looked()
+    mirror.sync()
     assert flow.place_removals(mirror.m)
     mirror.captured()
     deliver_and_be_killed(mirror, failpoint)
