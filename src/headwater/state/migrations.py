@@ -291,6 +291,10 @@ MIGRATIONS = (
         END IF;
     END $$;
     """,
+    """
+    ALTER TABLE headwater.tables ADD COLUMN error_kind text; -- of an ERRORED table
+    UPDATE headwater.tables SET error_kind = 'configuration' WHERE state = 'ERRORED';
+    """,
 )
 
 
