@@ -284,9 +284,10 @@ def test_whatever_operators_do_and_whatever_fails_the_lake_is_what_the_source_is
         max_examples=2, stateful_step_count=STEPS, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck), print_blob=False,
     )  # fmt: skip
+    machine = type("Operations", (Operations,), {"failures": []})
     try:
-        machine = type("Operations", (Operations,), {"failures": []})
         run_state_machine_as_test(seed(chosen)(machine), settings=plan)
-    except BaseException as error:
-        error.add_note(f"play it again with HEADWATER_SEED={chosen} HEADWATER_STEPS={STEPS}")
-        raise
+    except Exception as error:
+        met: Exception = machine.failures[0] if machine.failures else error  # else hypothesis says that it is flaky
+        met.add_note(f"play it again with HEADWATER_SEED={chosen} HEADWATER_STEPS={STEPS}")
+        raise met from None
