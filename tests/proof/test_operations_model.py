@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -50,7 +50,7 @@ def step(**given: st.SearchStrategy[Any]) -> Callable[[Step], Step]:
 class Operations(RuleBasedStateMachine):
     """What an operator may do and what may go wrong; `home` and the like are what should be."""
 
-    failures: list[Exception]
+    failures: ClassVar[list[Exception]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,10 +284,13 @@ def test_whatever_operators_do_and_whatever_fails_the_lake_is_what_the_source_is
         max_examples=2, stateful_step_count=STEPS, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck), print_blob=False,
     )  # fmt: skip
-    machine = type("Operations", (Operations,), {"failures": []})
+
+    class Machine(Operations):
+        failures: ClassVar[list[Exception]] = []
+
     try:
-        run_state_machine_as_test(seed(chosen)(machine), settings=plan)
+        run_state_machine_as_test(seed(chosen)(Machine), settings=plan)
     except Exception as error:
-        met: Exception = machine.failures[0] if machine.failures else error  # else hypothesis says that it is flaky
+        met: Exception = Machine.failures[0] if Machine.failures else error  # else hypothesis says that it is flaky
         met.add_note(f"play it again with HEADWATER_SEED={chosen} HEADWATER_STEPS={STEPS}")
         raise met from None
