@@ -23,6 +23,8 @@ HeadwaterError
 
 from __future__ import annotations
 
+from typing import Literal
+
 __all__ = [
     "AccessDenied",
     "AlreadyDelivered",
@@ -32,6 +34,7 @@ __all__ = [
     "CommitError",
     "CommitUnknown",
     "ConfigError",
+    "ErrorKind",
     "HeadwaterError",
     "LogFull",
     "LogGap",
@@ -42,6 +45,9 @@ __all__ = [
     "TimedOut",
     "Unreachable",
 ]
+
+# What helps against a table's error: to change its table or its config, more memory, or a fix of this program.
+ErrorKind = Literal["configuration", "resource", "bug"]
 
 
 class HeadwaterError(Exception):
@@ -102,7 +108,9 @@ class CheckFailed(HeadwaterError):
 
 
 class TableError(HeadwaterError):
-    pass
+    def __init__(self, message: str, *, hint: str = "", kind: ErrorKind = "configuration") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
 
 
 class CannotFollow(TableError):

@@ -22,7 +22,7 @@ from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import parse_lake_url
 from headwater.state import State
 from headwater.testing.postgres import EmbeddedPostgres
-from tests.proof.processes import Run, gone, wait_for
+from tests.proof.processes import Run, gone, headwater, wait_for
 
 __all__ = ["GROUPS", "TABLES", "Operated"]
 
@@ -82,7 +82,8 @@ class Operated:
         """End the service as an operator does; nothing of it stays."""
         family = self.run.family()
         self.run.process.send_signal(signal.SIGTERM)
-        assert self.run.process.wait(PATIENCE) == 0, self.said()
+        ended = self.run.process.wait(PATIENCE)
+        assert ended in (0, -signal.SIGTERM), self.said()  # the latter before it has begun to listen to signals
         wait_for(lambda: all(map(gone, family)), "every process has ended", 60)
 
     def kill(self, part: str) -> bool:
@@ -188,7 +189,7 @@ class Operated:
 
     def verify(self, tables: list[str]) -> None:
         """The lake equals the source."""
-        code, said = self.command("verify", "--timeout", str(int(PATIENCE)), *tables)
+        code, said = headwater(self.file, "verify", "--timeout", str(int(PATIENCE)), *tables, timeout=2 * PATIENCE)
         assert code == 0, f"{said}\n{self.said()}"
 
     def check_leaks(self, published: dict[str, set[str]], running: set[str]) -> None:

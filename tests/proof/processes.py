@@ -23,7 +23,9 @@ def command(file: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "headwater", "-c", str(file), *arguments]
 
 
-def headwater(file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+def headwater(
+    file: Path, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 200
+) -> tuple[int, str]:
     """Run one command to its end: its exit code, and all that it said."""
     done = subprocess.run(
         command(file, *arguments),
@@ -31,7 +33,7 @@ def headwater(file: Path, *arguments: str, environment: Mapping[str, str] | None
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
+        timeout=timeout,
         check=False,
     )
     return done.returncode, done.stdout

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import traceback
 
 import pyarrow as pa
 import pytest
 
 from headwater.errors import CannotFollow, HeadwaterError, OperatorMustAct, TableError, Unreachable
+from headwater.merge import Failure
 from headwater.spark.faults import needed_by_all, raised, table_error
 
 OF_ALL = [
@@ -60,3 +62,13 @@ def test_what_a_row_can_cause_is_the_error_of_its_table(error: Exception) -> Non
 @pytest.mark.parametrize("error", [TableError("its own"), CannotFollow("its own")])
 def test_a_table_error_is_what_it_is(error: HeadwaterError) -> None:
     assert table_error(error) is error
+
+
+def test_what_helps_survives_the_way_from_a_worker() -> None:
+    try:
+        raise ValueError("no such value")
+    except ValueError as error:
+        bug = Failure.of(table_error(error))
+    assert pickle.loads(pickle.dumps(bug)).kind == "bug"
+    assert Failure.of(table_error(TableError("it has another key"))).kind == "configuration"
+    assert pickle.loads(pickle.dumps(TableError("too large", kind="resource"))).kind == "resource"

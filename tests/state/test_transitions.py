@@ -62,6 +62,7 @@ def table(state: TableState) -> TableRow:
     return TableRow(
         group="shop", oid=7, source=name, lake=name, state=state, position=Lsn(5), copy_lsn=Lsn(5), copied_rows=0,
         copy_total=None, inserted=0, updated=0, deleted=0, error=error, failures=2 if failing else 0,
+        error_kind="configuration" if failing else None,
         retry_at=NOW if failing else None, configured=name, options=TableOptions(), quarantined=0, resync=None,
         resync_lsn=Lsn(0), published=None, replaces=(3,), dropped_lsn=None, updated_at=NOW,
     )  # fmt: skip
@@ -118,6 +119,20 @@ def test_a_copy_that_shows_enough_settles_the_requests_for_it() -> None:
     assert (both.state, both.resync, both.resync_lsn) == ("PENDING", "a gap", Lsn(9))
     now = after(after(both, CopyBegun(Lsn(50))), Copied(Lsn(9)))
     assert (now.state, now.resync, now.replaces, now.position, now.copy_lsn) == ("CATCHUP", None, (), Lsn(9), Lsn(9))
+
+
+@pytest.mark.parametrize(("event", "state", "word"), PAIRS, ids=str)
+def test_an_errored_table_says_what_helps_and_no_other_does(event: Event, state: TableState, word: str) -> None:
+    if word != "-":
+        now = after(table(state), event)
+        assert (now.error_kind is not None) == (now.state == "ERRORED")
+
+
+def test_the_kind_of_an_error_is_that_of_the_newest() -> None:
+    failed = after(table("STREAMING"), Failed("it needs more memory", LATER, "resource"))
+    assert failed.error_kind == "resource"
+    assert after(failed, Failed("a bug", LATER, "bug")).error_kind == "bug"
+    assert after(failed, Stopped("replaced")).error_kind == "configuration"
 
 
 def test_failures_are_counted_until_the_table_is_well() -> None:

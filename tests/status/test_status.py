@@ -168,6 +168,7 @@ def test_a_table_that_cannot_go_on_is_reported_with_its_reason_and_its_next_try(
     orders, quiet = tables(status)["public.orders"], tables(status)["public.quiet"]
     assert orders.state == "ERRORED"
     assert "another client has partitioned" in (orders.error or "")
+    assert (orders.error_kind, quiet.error_kind) == ("configuration", None)
     assert orders.retry_at is not None
     assert orders.retry_at > datetime.now(UTC)
     assert orders.rows == 100

@@ -69,7 +69,7 @@ def copy(m: Mirroring, alone: Alone = nullcontext, pace: Callable[[], Pace] = Pa
             return {}
         survived = _written(m, plan, exported, pace())
     for oid, error in survived.failed.items():
-        fail(m, rows[oid], error)
+        fail(m, rows[oid], error, "resource")
     if survived.done is None:
         return {}
     attempt, failed = survived.done

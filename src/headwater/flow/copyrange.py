@@ -81,7 +81,7 @@ class CopyRanges:
                 reports += (("quarantine", each) for each in kept)
         except Exception as exc:
             yield from (Written(Destination(oid, part), report) for part, report in reports)
-            yield Failed(oid, Failure(str(table_error(exc))))
+            yield Failed(oid, Failure.of(table_error(exc)))
             return
         of, at = piece.range, self.exported.lsn
         done = KeptRange(of.oid, of.first_page, of.end_page, at, count, self.attempt, tuple(reports))

@@ -102,7 +102,7 @@ def _write(m: Mirroring, ready: Prepared, batch: StagedBatch) -> _Written:
 
     survived = surviving(m.spark, ready.mirrors.keys(), job)
     attempt, merged = survived.done or job(())
-    died = {oid: Failure(error) for oid, error in survived.failed.items()}
+    died = {oid: Failure(error, kind="resource") for oid, error in survived.failed.items()}
     return _Written(attempt, replace(merged, failed={**merged.failed, **died}), survived.tables)
 
 

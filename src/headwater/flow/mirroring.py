@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.change import Lsn
 from headwater.copy.reading import FEWEST_PAGES
-from headwater.errors import OperatorMustAct
+from headwater.errors import ErrorKind, OperatorMustAct
 from headwater.lake.indexes import KeyIndexes
 from headwater.lake.sink import Sink
 from headwater.log import Log
@@ -63,10 +63,10 @@ def check_lake(m: Mirroring) -> None:
         )
 
 
-def fail(m: Mirroring, row: TableRow, error: str) -> None:
+def fail(m: Mirroring, row: TableRow, error: str, kind: ErrorKind = "configuration") -> None:
     """A table that fails waits, longer each time; the others go on."""
     wait = min(RETRY_FIRST * 2 ** min(row.failures, 10), RETRY_LONGEST)
-    m.state.record(m.group, row.oid, Failed(error, datetime.now(UTC) + wait))
+    m.state.record(m.group, row.oid, Failed(error, datetime.now(UTC) + wait, kind))
     logger.error("table %s: %s", row.source, error, extra={"table": str(row.source), "retry_in": wait.total_seconds()})
 
 

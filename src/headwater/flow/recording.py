@@ -43,7 +43,10 @@ def record(m: Mirroring, tables: DeliveryTables, done: Delivered) -> Delivered:
         for oid in done.sources.keys() | done.mirrors.keys():
             m.state.rename_table(m.group, oid, source=done.sources.get(oid), lake=done.mirrors.get(oid))
     for oid, failure in failed.items():
-        (give_up if failure.needs_recopy else fail)(m, tables.rows[oid], failure.error)
+        if failure.needs_recopy:
+            give_up(m, tables.rows[oid], failure.error)
+        else:
+            fail(m, tables.rows[oid], failure.error, failure.kind)
     if done.position > Lsn(0):
         _move_on(m, tables, done, failed)
         foremost = max([*done.upto.values(), *(each.position for each in tables.everywhere.values())])

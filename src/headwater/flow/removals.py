@@ -110,7 +110,7 @@ def _removed(
 
     survived = surviving(m.spark, wanted.keys(), job)
     attempt, said = survived.done or (None, [])
-    failed = {**failures(said), **{oid: Failure(error) for oid, error in survived.failed.items()}}
+    failed = {**failures(said), **{oid: Failure(error, kind="resource") for oid, error in survived.failed.items()}}
     reports = reports_of(said)
     failpoints.hit("remove.written")
     if attempt is None:

@@ -85,7 +85,7 @@ class Locate:
                     try:
                         yield from self._searched(tables[oid], self._wanted(oid))  # one key set at a time
                     except Exception as error:
-                        yield Failed(oid, Failure(str(table_error(error))))
+                        yield Failed(oid, Failure.of(table_error(error)))
 
     def _alike(self, tables: Mapping[int, Sequence[Place]]) -> Iterator[Sequence[int]]:
         """The tables to search; together those that have few rows, and keys of the same types."""
@@ -125,7 +125,7 @@ class Locate:
                         mine.append((oid, keys, taken))
                     failpoints.hit("deliver.located", self.batch.mirrors[oid].name)
             except Exception as error:
-                yield Failed(oid, Failure(str(table_error(error))))
+                yield Failed(oid, Failure.of(table_error(error)))
             else:
                 found += mine
         if found:

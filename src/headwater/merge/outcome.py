@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headwater.errors import CannotFollow, TableError
+from headwater.errors import CannotFollow, ErrorKind, TableError
 from headwater.lake.target import Destination, Reports
 from headwater.pickling import pickled_by_fields
 
@@ -20,10 +20,11 @@ class Failure:
 
     error: str
     needs_recopy: bool = False  # nothing but a new copy would help
+    kind: ErrorKind = "configuration"
 
     @classmethod
     def of(cls, error: TableError) -> Failure:
-        return cls(str(error), isinstance(error, CannotFollow))
+        return cls(str(error), isinstance(error, CannotFollow), error.kind)
 
 
 Failures = Mapping[int, Failure]  # by table

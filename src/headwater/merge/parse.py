@@ -189,7 +189,7 @@ class FoldBucket:
         try:
             return fold_table(changes) if self.batch.mirrors[oid].key else fold_bag(changes)
         except Exception as error:
-            return Failure(str(table_error(error)))
+            return Failure.of(table_error(error))
 
     def _described(self, kept: Kept, net: NetChanges) -> Folded:
         based = net.upserts["base"].null_count < net.upserts.num_rows

@@ -113,7 +113,7 @@ class _Remove:
                 try:
                     taken = self.target.take_out(place, pa.array(self._rows(place, self.wanted[place.oid])))
                 except Exception as error:
-                    yield Failed(place.oid, Failure(str(table_error(error))))
+                    yield Failed(place.oid, Failure.of(table_error(error)))
                     continue
                 if taken is not None:
                     yield Written(rows_of(place.oid), taken.report)

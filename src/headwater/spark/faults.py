@@ -29,6 +29,7 @@ def table_error(error: Exception) -> TableError:
     return TableError(
         f"a Spark task failed at its rows: {type(error).__name__}: {error} ({where})",
         hint="a value may be too large for it: lower flush.rows; otherwise please report it",
+        kind="bug",
     )
 
 

@@ -334,6 +334,10 @@ MIGRATIONS = (
         started_at timestamptz NOT NULL DEFAULT now()
     );
     """,
+    """
+    ALTER TABLE headwater.tables ADD COLUMN error_kind text; -- of an ERRORED table
+    UPDATE headwater.tables SET error_kind = 'configuration' WHERE state = 'ERRORED';
+    """,
 )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from headwater.change import Lsn, TableName
+from headwater.errors import ErrorKind
 
 __all__ = [
     "Condition",
@@ -190,6 +191,7 @@ class TableRow:
     replaces: tuple[int, ...]  # tables whose mirrors its next copy takes the place of
     dropped_lsn: Lsn | None  # the source had no such table any more at this position
     updated_at: datetime
+    error_kind: ErrorKind | None = None  # of an ERRORED table
 
     @property
     def stopped(self) -> bool:

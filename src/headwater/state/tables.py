@@ -22,7 +22,7 @@ __all__ = ["Tables", "apply", "write_counts"]
 _TABLE = (
     "SELECT group_name, source_oid, namespace, name, lake_schema, lake_table, state, position, copy_lsn, copied_rows,"
     " copy_total, inserted, updated, deleted, error, failures, retry_at, configured_schema, configured_table, options,"
-    " quarantined, resync, resync_lsn, published, replaces, dropped_lsn, updated_at FROM headwater.tables"
+    " quarantined, resync, resync_lsn, published, replaces, dropped_lsn, updated_at, error_kind FROM headwater.tables"
 )
 
 
@@ -143,11 +143,11 @@ def apply(connection: Connection, group: str, oid: int, event: Event) -> None:
         return
     connection.execute(
         "UPDATE headwater.tables SET state = %s, position = %s, copy_lsn = %s, error = %s, failures = %s,"
-        " retry_at = %s, resync = %s, resync_lsn = %s, replaces = %s::bigint[], dropped_lsn = %s, updated_at = now()"
-        " WHERE group_name = %s AND source_oid = %s",
+        " retry_at = %s, resync = %s, resync_lsn = %s, replaces = %s::bigint[], dropped_lsn = %s, error_kind = %s,"
+        " updated_at = now() WHERE group_name = %s AND source_oid = %s",
         (
             *(now.state, now.position, now.copy_lsn, storable(now.error), now.failures, now.retry_at),
-            *(now.resync, now.resync_lsn, list(now.replaces), now.dropped_lsn, group, oid),
+            *(now.resync, now.resync_lsn, list(now.replaces), now.dropped_lsn, now.error_kind, group, oid),
         ),
     )
 
@@ -178,12 +178,10 @@ def write_counts(connection: Connection, group: str, counts: Mapping[int, Counts
 
 def _table(row: tuple[Any, ...]) -> TableRow:
     group, oid, *names = row[:6]
-    *life, schema, name, options, quarantined, resync, resync_lsn, published, replaces, dropped_lsn, updated_at = row[
-        6:
-    ]
+    *life, schema, name, options, quarantined, resync, resync_lsn, published, replaces = row[6:-3]
     named = TableName(*names[:2]), TableName(*names[2:])
     wanted = TableName(schema, name), TableOptions(**{key: _frozen(value) for key, value in options.items()})
-    rest = quarantined, resync, resync_lsn, published, tuple(replaces), dropped_lsn, updated_at
+    rest = quarantined, resync, resync_lsn, published, tuple(replaces), *row[-3:]
     return TableRow(group, oid, *named, *life, *wanted, *rest)  # type: ignore[call-arg]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from headwater.change import Lsn
+from headwater.errors import ErrorKind
 from headwater.state.rows import TableRow, TableState
 
 __all__ = [
@@ -78,6 +79,7 @@ class Failed:
 
     error: str
     retry_at: datetime
+    kind: ErrorKind = "configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def after(row: TableRow, event: Event) -> TableRow:
 
 def _changed(row: TableRow, event: Event) -> TableRow:
     """Everything that the event changes except the state."""
-    well = replace(row, error=None, failures=0, retry_at=None)
+    well = replace(row, error=None, failures=0, retry_at=None, error_kind=None)
     match event:
         case CopyBegun(position):
             begun = replace(well, failures=row.failures)  # until the copy is there
@@ -229,12 +231,15 @@ def _changed(row: TableRow, event: Event) -> TableRow:
             return well if row.state in _MIRRORED else row
         case Repositioned(position):
             return replace(row, position=position)
-        case Failed(error, retry_at):
+        case Failed(error, retry_at, kind):
             again = row.state == "ERRORED" and row.retry_at == retry_at  # the same failure, recorded before
-            return replace(row, error=error, retry_at=retry_at, failures=row.failures + (not again))
+            failed = replace(row, error=error, retry_at=retry_at, error_kind=kind)
+            return replace(failed, failures=row.failures + (not again))
         case Paused(error) if row.state in _LEFT_ALONE:
             return row
-        case Stopped(error) | Paused(error) | Removed(error):
+        case Stopped(error):
+            return replace(well, error=error, error_kind="configuration")
+        case Paused(error) | Removed(error):
             return replace(well, error=error)
         case Retried():
             return replace(well, failures=row.failures) if row.state == "ERRORED" else row
@@ -245,12 +250,13 @@ def _changed(row: TableRow, event: Event) -> TableRow:
             return replace(waiting, resync=row.resync or reason, resync_lsn=max(row.resync_lsn, lsn or Lsn(0)))
         case TableDropped(lsn, error):
             dropped = replace(row, dropped_lsn=row.dropped_lsn or lsn)
-            return dropped if row.state in (*_MIRRORED, "PAUSED") else replace(dropped, error=error, retry_at=None)
+            stopped = replace(dropped, error=error, retry_at=None, error_kind="configuration")
+            return dropped if row.state in (*_MIRRORED, "PAUSED") else stopped
         case TookOver(reason, lsn):
             return replace(well, resync=reason, resync_lsn=lsn, dropped_lsn=None)
         case Displaced(lsn, error):
             gone = replace(row, position=None, copy_lsn=None, resync=None, replaces=(), dropped_lsn=lsn)
-            return replace(gone, error=error, retry_at=None)
+            return replace(gone, error=error, retry_at=None, error_kind="configuration")
 
 
 def _copied(row: TableRow, position: Lsn, newest: Lsn) -> TableRow:

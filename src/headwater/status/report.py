@@ -11,7 +11,7 @@ from typing import Literal
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.control.expanding import Skipped, with_patterns_of
-from headwater.errors import CheckFailed, ConfigError, OperatorMustAct, Unreachable
+from headwater.errors import CheckFailed, ConfigError, ErrorKind, OperatorMustAct, Unreachable
 from headwater.lake.maintenance import Figures
 from headwater.source.generated import not_sent
 from headwater.state import GroupRow, State, TableRow
@@ -68,6 +68,7 @@ class TableStatus:
     resync: str | None  # why the table is to be copied again
     error: str | None
     retry_at: datetime | None
+    error_kind: ErrorKind | None = None
     not_mirrored: tuple[str, ...] = ()  # its generated columns that PostgreSQL does not send
     figures: Figures | None = None  # what it is made of in the lake; None: it is not known
     last_maintenance: LastMaintenance | None = None
@@ -387,6 +388,7 @@ def _table(row: TableRow, lake: str, lag: Lag, unsent: Mapping[int, Sequence[str
         not_mirrored=tuple(name for name in generated if name not in row.options.exclude),
         error=row.error,
         retry_at=row.retry_at,
+        error_kind=row.error_kind,
     )
 
 
