@@ -32,11 +32,12 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## a live PostgreSQL mirrored into a lake: make demo ARGS="--seconds 20 --dir shop"
 	@$(BIN)/python -m headwater demo $(ARGS)
 
-check: setup ## static checks: format, lint, types, import contracts
+check: setup ## static checks: format, lint, types, import contracts, manifests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tools.manifests
 
 test: check ## static checks, then the tests: make test ARGS="-k config"
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)

@@ -475,6 +475,8 @@ class Carried:
         number = self.chance.randrange(1, PARTITIONS)
         attached = self._ask(f"SELECT FROM pg_inherits WHERE inhrelid = 'part{number}'::regclass")
         if not attached:
+            if self.chance.random() < 0.5:
+                self._do(f"TRUNCATE part{number}")  # and else it comes with rows
             self._do(f"ALTER TABLE {shape.name} ATTACH PARTITION part{number} {_bounds(number)}")
         elif self.chance.random() < 0.5:
             self._do(f"ALTER TABLE {shape.name} DETACH PARTITION part{number}")

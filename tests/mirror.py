@@ -197,11 +197,13 @@ class Mirror:
         """Deliver everything committed so far, and copy again what could not follow; whether there was such a table."""
         self.sync()
         copied = False
-        while flow.copy(self.m):
-            copied = True
+        while (made := bool(flow.copy(self.m))) or flow.place_removals(self.m):
+            copied |= made
             self.sync()
         if any(row.state == "CATCHUP" for row in self.m.state.tables("g")):
             self.sync()  # after one that had landed before it could be noted
+            while flow.place_removals(self.m):
+                self.sync()
         flow.settle_names(self.m)
         return copied
 

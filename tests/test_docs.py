@@ -204,16 +204,102 @@ ROUTE_PROOFS = {  # the same for routes
 }
 
 
+GENERAL_PROOFS = {  # and what may fail whatever the lake is
+    "capture is killed": ("capture/test_capture_crash.py", "test_capture_killed_at_a_step_loses_and_doubles_nothing"),
+    "delivery or Spark's JVM is killed": ("proof/test_run.py", "test_a_killed_jvm_is_replaced"),
+    "a Spark task fails": ("flow/test_isolate.py", "test_a_worker_that_is_killed"),
+    "everything is killed": (
+        "proof/test_run.py",
+        "test_everything_killed_under_load_goes_on_and_verify_agrees_while_writes_go_on",
+    ),
+    "the source restarts or": ("proof/test_run.py", "test_a_restart_of_the_source_is_survived"),
+    "the source fails over to": (
+        "proof/test_failover.py",
+        "test_a_failover_that_loses_nothing_goes_unnoticed_by_the_lake",
+    ),
+    "the source fails over during": (
+        "proof/test_failover.py",
+        "test_a_failover_in_the_middle_of_a_copy_costs_no_more_than_another_one",
+    ),
+    "the source restarts during a copy": ("proof/test_faults.py", "test_a_copy_outlives"),
+    "the source refuses the login": (
+        "capture/test_capture.py",
+        "test_a_login_that_is_refused_is_reported_and_tried_until_it_works_again",
+    ),
+    "the disk of the log": ("flow/test_full_disk.py", "test_capture_waits_for_space_in_the_log_and_says_so"),
+    "the disk of the lake": (
+        "flow/test_full_disk.py",
+        "test_a_delivery_that_finds_no_space_in_the_lake_is_made_again_when_there_is",
+    ),
+    "the lake's object store": (
+        "proof/test_faults.py",
+        "test_an_object_store_that_is_away_holds_up_deliveries_and_not_capture",
+    ),
+    "the lake's catalog": ("proof/test_run.py", "test_a_catalog_that_is_away_holds_up_its_own_group_only"),
+    "the log reaches": (
+        "capture/test_full_log.py",
+        "test_capture_waits_while_the_log_is_full_and_says_so_again_and_again_and_then_all_is_there",
+    ),
+    "a table is paused until": (
+        "flow/test_room.py",
+        "test_a_paused_table_is_given_up_when_the_log_is_full_and_copied_after_it_is_resumed",
+    ),
+    "a transaction is larger": (
+        "capture/test_full_log.py",
+        "test_a_transaction_larger_than_the_log_gets_through_once_the_rest_is_delivered",
+    ),
+    "the answer to a commit is lost": ("proof/test_killed_anywhere.py", "test_a_delivery_killed_at"),
+    "another client commits": (
+        "flow/test_conflicts.py",
+        "test_what_moves_the_rows_we_found_is_a_conflict_and_the_next_try_is_right",
+    ),
+    "another client takes the name": (
+        "sink/test_iceberg_maintenance.py",
+        "test_a_copy_whose_name_another_client_has_taken_leaves_no_file",
+    ),
+    "another client changes rows": ("verify/test_compare.py", "test_missing_extra_and_doubled_rows_are_reported_apart"),
+    "the slot is dropped": ("capture/test_capture.py", "test_a_slot_that_another_client_moved_is_refused"),
+    "another client alters our publication": (
+        "capture/test_watch.py",
+        "test_a_publication_that_no_longer_sends_a_table_ends_capture",
+    ),
+    "the state is lost": ("source/test_slots.py", "test_a_slot_that_another_client_made_is_not_adopted"),
+    "the URL leads to another cluster": ("capture/test_capture.py", "test_another_cluster_is_refused"),
+    "the config is copied": (
+        "test_checks.py",
+        "test_a_config_that_was_copied_elsewhere_is_refused_and_the_first_goes_on",
+    ),
+    "segments of the log": (
+        "flow/test_gaps.py",
+        "test_only_tables_with_changes_in_the_segments_that_are_gone_are_copied_again",
+    ),
+    "the lake, or data files of it": (
+        "flow/test_groups.py",
+        "test_files_of_a_lake_that_are_gone_are_found_and_their_tables_copied_again_when_asked",
+    ),
+    "two `headwater run`": ("proof/test_run.py", "test_a_second_run_on_the_same_groups_is_refused"),
+    "the run that has the groups ends": (
+        "proof/test_control.py",
+        "test_a_standby_takes_over_when_the_first_run_ends_however_it_ends",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("what", "proofs"), [("Iceberg", PROOFS), ("DuckLake", DUCKLAKE_PROOFS), ("Route", ROUTE_PROOFS)]
+    ("what", "proofs"),
+    [("", GENERAL_PROOFS), ("Iceberg: ", PROOFS), ("DuckLake: ", DUCKLAKE_PROOFS), ("Route: ", ROUTE_PROOFS)],
 )
 def test_every_failure_that_is_documented_has_its_test(what: str, proofs: dict[str, tuple[str, str]]) -> None:
     header = "| what happens | what Headwater does | what you see |"
-    rows = [row for row, *_ in _table_under("guarantees.md", header) if row.startswith(f"{what}: ")]
-    begins = [f"{what}: {each}" for each in proofs]
+    rows = [row for row, *_ in _table_under("guarantees.md", header) if _of_lake(row) == what]
+    begins = [f"{what}{each}" for each in proofs]
     assert [[row.startswith(each) for each in begins].count(True) for row in rows] == [1] * len(proofs)
     for file, name in proofs.values():
         assert f"def {name}(" in (Path(__file__).parent / file).read_text()
+
+
+def _of_lake(row: str) -> str:
+    return next((each for each in ("Iceberg: ", "DuckLake: ", "Route: ") if row.startswith(each)), "")
 
 
 TYPES = {

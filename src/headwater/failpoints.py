@@ -35,6 +35,8 @@ FAILPOINTS = {
     "iceberg.replaced": "a table's new copy has landed, the mirrors that it replaces are still there",
     "deliver.committed": "the lake has the batch, the state does not have it yet",
     "deliver.recorded": "the state has it too",
+    "remove.written": "the deletes of a partition's rows are written, not committed",
+    "remove.committed": "a partition's rows are gone from the lake, the state does not know it yet",
     "seed.written": "the rows of new destinations are written, not committed",
     "seed.committed": "destinations are seeded, the state does not know it yet",
     "route.written": "a Spark task has written a destination's share of a poll, not committed",

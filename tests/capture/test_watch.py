@@ -16,10 +16,11 @@ from headwater.change import Lsn, TableName
 from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import connect
 from headwater.source import triggers as ddl
+from headwater.source.bounds import condition
 from headwater.source.partitions import Partition, troubles
 from headwater.source.publications import ALTERED, places
 from headwater.source.server import named_oid
-from headwater.state import Member, Partitions
+from headwater.state import Condition, Conditions, Member, Partitions
 from headwater.state.transitions import CaughtUp, Copied
 
 
@@ -74,6 +75,10 @@ class Watched:
 
     def wait_for_look(self, lsn: Lsn) -> None:
         until(lambda: self.watched() >= lsn, every=0.001)
+
+    def removals(self, table: str) -> list[tuple[str, Conditions]]:
+        found = self.group.state.removals(self.group.name)
+        return [(each.reason, each.conditions) for each in found if each.oid == self.oids[table]]
 
     def resync(self, table: str) -> str | None:
         return next(row.resync for row in self.group.state.tables(self.group.name) if row.oid == self.oids[table])
@@ -269,6 +274,7 @@ def test_who_waits_for_a_position_learns_that_the_catalog_was_looked_at(plain: W
     assert plain.watched() >= target
 
 
+LOOK = "look"
 HARMLESS = {
     "nothing": (),
     "rows move": ("UPDATE r SET id = 12 WHERE id = 1", "DELETE FROM r WHERE id = 11"),
@@ -292,12 +298,43 @@ HARMLESS = {
     "TRUNCATE of the whole": ("TRUNCATE r",),
     "TRUNCATE of the whole, filled again": ("TRUNCATE r", "INSERT INTO r VALUES (1), (11)"),
 }
+GONE = "a partition was detached or dropped"
+R1, R2, R2A = Condition(1, "0", "10"), Condition(1, "10", "20"), Condition(1, "10", "15")
+LOST = {
+    "a partition is detached": (("ALTER TABLE r DETACH PARTITION r1",), [(GONE, (R1,))]),
+    "a partition is dropped": (("DROP TABLE r2a",), [(GONE, (R2, R2A))]),
+    "a partitioned partition is detached": (("ALTER TABLE r DETACH PARTITION r2",), [(GONE, (R2,))]),
+    "one below another goes, and then that": (
+        ("DROP TABLE r2a", "CREATE TABLE r2b PARTITION OF r2 DEFAULT", "INSERT INTO r VALUES (12)", "DROP TABLE r2"),
+        [(GONE, (R2,))],
+    ),
+    "TRUNCATE of one": (("TRUNCATE r2a",), [("partition public.r2a was truncated", (R2, R2A))]),
+    "TRUNCATE of one, filled again": (
+        ("TRUNCATE r1", "INSERT INTO r VALUES (3)", "ALTER TABLE r1 ALTER x SET STATISTICS 5", "ANALYZE r1"),
+        [("partition public.r1 was truncated", (R1,))],
+    ),
+    "TRUNCATE of the whole, then of one": (
+        ("TRUNCATE r", "INSERT INTO r VALUES (1), (11)", "TRUNCATE r1", "INSERT INTO r VALUES (2)"),
+        [("partition public.r1 was truncated", (R1,))],
+    ),
+    "one goes, another is emptied": (
+        ("DROP TABLE r1", "TRUNCATE r2a"),
+        [(GONE, (R1,)), ("partition public.r2a was truncated", (R2, R2A))],
+    ),
+}
 HARM = {
-    "a partition is detached": (("ALTER TABLE r DETACH PARTITION r1",), "a partition was detached or dropped"),
-    "a partition is dropped": (("DROP TABLE r2a",), "a partition was detached or dropped"),
-    "a partitioned partition is detached": (
-        ("ALTER TABLE r DETACH PARTITION r2",),
-        "a partition was detached or dropped",
+    "one goes, and another comes with rows": (
+        (
+            "ALTER TABLE r DETACH PARTITION r1",
+            "CREATE TABLE r3 (LIKE r INCLUDING ALL)",
+            "INSERT INTO r3 VALUES (2)",
+            "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (0) TO (10)",
+        ),
+        GONE,
+    ),
+    "the default one is emptied": (
+        ("CREATE TABLE r3 PARTITION OF r DEFAULT", "INSERT INTO r VALUES (50)", LOOK, "TRUNCATE r3"),
+        "partition public.r3 was truncated",
     ),
     "a table with rows is attached": (
         (
@@ -331,15 +368,6 @@ HARM = {
         ),
         "partition public.r1 was detached and attached again",
     ),
-    "TRUNCATE of one": (("TRUNCATE r2a",), "partition public.r2a was truncated"),
-    "TRUNCATE of one, filled again": (
-        ("TRUNCATE r1", "INSERT INTO r VALUES (3)", "ALTER TABLE r1 ALTER x SET STATISTICS 5", "ANALYZE r1"),
-        "partition public.r1 was truncated",
-    ),
-    "TRUNCATE of the whole, then of one": (
-        ("TRUNCATE r", "INSERT INTO r VALUES (1), (11)", "TRUNCATE r1", "INSERT INTO r VALUES (2)"),
-        "partition public.r1 was truncated",
-    ),
 }
 
 
@@ -348,14 +376,54 @@ def test_what_is_sent_or_moves_no_rows_needs_no_copy(parted: Watched, case: str)
     parted.run(*HARMLESS[case])
     parted.look()
     assert parted.resync("r") is None
+    assert parted.removals("r") == []
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_what_takes_rows_away_unseen_has_those_within_the_bounds_removed(parted: Watched, case: str) -> None:
+    statements, removals = LOST[case]
+    parted.run(*statements)
+    parted.look()
+    assert parted.resync("r") is None
+    assert parted.removals("r") == removals
+    parted.look()
+    assert parted.removals("r") == removals
 
 
 @pytest.mark.parametrize("case", HARM)
 def test_what_moves_rows_unseen_has_the_table_copied_again(parted: Watched, case: str) -> None:
     statements, reason = HARM[case]
-    parted.run(*statements)
+    for statement in statements:
+        parted.look() if statement == LOOK else parted.run(statement)
     parted.look()
     assert parted.resync("r") == reason
+    assert parted.removals("r") == []
+
+
+def test_a_table_that_waits_for_a_copy_needs_no_removal(parted: Watched) -> None:
+    parted.group.state.request_resync("shop", parted.oids["r"], "a test wants it")
+    parted.run("DROP TABLE r1")
+    parted.look()
+    assert parted.removals("r") == []
+    (row,) = parted.group.state.tables("shop")
+    assert (row.resync, row.resync_lsn > Lsn(0)) == ("a test wants it", True)
+
+
+BOUNDS = {
+    "FOR VALUES FROM (1) TO ('-5')": Condition(3, "1", "-5"),
+    "FOR VALUES FROM (MINVALUE) TO ('2026-01-01 00:00:00+00')": Condition(3, None, "2026-01-01 00:00:00+00"),
+    "FOR VALUES FROM ('2026-01-01') TO (MAXVALUE)": Condition(3, "2026-01-01"),
+    "FOR VALUES IN ('it''s, ok', '', 'NULL', 7)": Condition(3, values=("it's, ok", "", "NULL", "7")),
+    "FOR VALUES IN ('a', NULL)": None,
+    "FOR VALUES WITH (modulus 4, remainder 0)": None,
+    "DEFAULT": None,
+}
+
+
+@pytest.mark.parametrize("printed", BOUNDS)
+def test_bounds_are_read_as_the_catalog_prints_them(printed: str) -> None:
+    assert condition(3, printed) == BOUNDS[printed]
+    assert condition(None, printed) is None
 
 
 def test_a_partition_that_may_not_be_looked_into_is_taken_to_have_rows(parted: Watched) -> None:
@@ -370,7 +438,8 @@ def test_a_partition_that_may_not_be_looked_into_is_taken_to_have_rows(parted: W
             reported = list(troubles(blind, before, now, truncated=()))
     finally:
         parted.run("DROP ROLE blind")
-    assert reported == ["partition public.r1 was attached with rows", "partition public.r2a was truncated"]
+    said = [each.reason for each in reported]
+    assert said == ["partition public.r1 was attached with rows", "partition public.r2a was truncated"]
 
 
 def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> None:
@@ -382,5 +451,5 @@ def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> 
     with group.capturing():
         first_look(group.url, group.state, group.log, group.name)  # at the next start: known tables stay as known
         watched.look()
-    assert watched.resync("r") == "a partition was detached or dropped"
+    assert watched.removals("r") == [(GONE, (R1,))]
     watched.close()

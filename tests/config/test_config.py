@@ -442,3 +442,46 @@ def test_a_warehouse_is_a_folder_or_in_s3(tmp_path: Path, given: str, kept: str)
     found = config.lakes["main"]
     assert isinstance(found, Iceberg)
     assert found.properties["warehouse"] == kept.format(folder=tmp_path)
+
+
+CLUSTER = """
+source: postgresql://app@db/shop
+log: {log}
+lakes:
+  main: {{ducklake: "{catalog}", data_path: {data}}}
+  ice: {{iceberg: {{type: sql, uri: "{catalog}", warehouse: {data}}}}}
+groups:
+  shop: {{lake: main, tables: [public.orders]}}
+routes:
+  each:
+    from: {{group: shop, table: public.orders}}
+    by: company
+    to: {{lake_template: {{ducklake: "{template}", data_path: "{data}/{{value}}"}}, allow: [a]}}
+spark: {{master: "{master}"}}
+"""
+HERE = {"log": "{path: ./log}", "catalog": "sqlite:///l.sqlite", "template": "sqlite:///{value}", "data": "./lake"}
+ON_DISK = [
+    *("log.path", "lakes.main.data_path", "lakes.ice.iceberg.warehouse", "routes.each.to.lake_template.data_path"),
+    *("lakes.main.ducklake", "lakes.ice.iceberg.uri", "routes.each.to.lake_template.ducklake"),
+]
+
+
+def test_with_a_spark_cluster_nothing_may_be_on_this_machines_disks(tmp_path: Path) -> None:
+    found = problems(tmp_path, CLUSTER.format(master="spark://master:7077", **HERE))
+    assert len(found) == len(ON_DISK)
+    for where, said in zip(ON_DISK, found, strict=True):
+        assert f"{where}: " in said
+        assert "executors" in said
+
+
+@pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]"])
+def test_a_local_spark_may_have_everything_on_this_machines_disks(tmp_path: Path, master: str) -> None:
+    assert load(tmp_path, CLUSTER.format(master=master, **HERE)).spark.master == master
+
+
+def test_a_spark_cluster_has_its_files_in_s3_and_its_catalogs_in_servers(tmp_path: Path) -> None:
+    there = {"log": "s3://b/log", "catalog": "postgresql://lake@db/lakes", "data": "s3://b/lake"}
+    template = "postgresql://lake@db/lakes?schema={value}"
+    text = CLUSTER.format(master="k8s://https://kubernetes", template=template, **there)
+    rest = "  rest: {iceberg: {type: rest, uri: 'https://catalog', warehouse: shop}}\ngroups:"
+    assert len(load(tmp_path, text.replace("groups:", rest, 1)).lakes) == 3

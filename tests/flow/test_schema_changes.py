@@ -337,6 +337,30 @@ def test_a_name_that_cannot_be_had_stops_its_table_alone(mirror: Mirror) -> None
     mirror.assert_equal("viewed", "one")
 
 
+@pytest.mark.ducklake_only
+def test_a_table_that_failed_goes_on_once_it_is_altered_again_though_no_other_table_changes(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    mirror.start()
+    mirror.execute('ALTER TABLE t ADD "ID" int', "INSERT INTO t VALUES (1, 2)", "INSERT INTO other VALUES (1)")
+    mirror.sync()
+
+    def states() -> dict[str, str]:
+        return {row.source.name: row.state for row in mirror.m.state.tables("g")}
+
+    assert states() == {"t": "ERRORED", "other": "STREAMING"}
+    mirror.execute('ALTER TABLE t RENAME "ID" TO more')
+    mirror.captured()
+    (failed,) = [row.oid for row in mirror.m.state.tables("g") if row.state == "ERRORED"]
+    mirror.m.state.record("g", failed, Retried())
+    mirror.sync()
+    mirror.assert_equal("t", "other")
+    mirror.execute("INSERT INTO t VALUES (3, 4)", "INSERT INTO other VALUES (2)")
+    mirror.sync()
+    mirror.assert_equal("t", "other")
+    assert states() == {"t": "STREAMING", "other": "STREAMING"}
+    assert len({row.position for row in mirror.m.state.tables("g")}) == 1
+
+
 def test_names_are_swapped_also_if_one_of_them_is_heard_of_later(mirror: Mirror) -> None:
     mirror.execute("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     mirror.start()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -181,6 +184,14 @@ def test_a_file_that_took_the_name_of_another_has_another_identity(tmp_path: Pat
 
 @pytest.mark.parametrize(("log", "beside"), [("/var/log", True), ("s3://bucket/log", False)])
 def test_indexes_are_beside_a_log_on_disk_and_else_with_temporary_files(log: str, beside: bool) -> None:
-    found = KeyIndexes.of_group(log, "1-db/shop").folder
+    found = KeyIndexes.of_group(log, "1-db/shop").path
     assert (found == "/var/log/index/1-db/shop") == beside
     assert "s3:" not in found
+
+
+def test_each_machine_has_the_indexes_of_a_log_in_s3_with_its_own_temporary_files(tmp_path: Path) -> None:
+    packed = pickle.dumps(KeyIndexes.of_group("s3://bucket/log", "1-db/shop"))
+    elsewhere = "import pickle, sys; print(pickle.load(sys.stdin.buffer).path)"
+    there = os.environ | {"TMPDIR": str(tmp_path)}
+    path = subprocess.check_output([sys.executable, "-c", elsewhere], input=packed, env=there)
+    assert path.decode().strip() == f"{tmp_path}/headwater-{os.getuid()}-1-db-shop"

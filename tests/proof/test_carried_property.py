@@ -89,6 +89,8 @@ class Disturbed(Mirror):
             return "a copy was broken off" if break_off(self, lambda _: self.chance.random() < 0.6) else ""
         if chance < 0.51:
             return f"moved {self.flush()} rows into files"
+        if chance < 0.56:
+            return "removals were placed" if flow.place_removals(self.m) else ""
         return ""
 
     def _any_way(self, rows: int) -> flow.Mirroring:

@@ -20,7 +20,8 @@ CAPTURE = [name for name in FAILPOINTS if name.startswith("capture.")]
 WORKERS = ["copy.read", "copy.range", "deliver.located", "deliver.decoded"]  # in tests/flow/test_isolate.py
 MAINTENANCE = [name for name in FAILPOINTS if name.startswith("maintain.")]  # in tests/flow/test_maintain.py
 ROUTES = [name for name in FAILPOINTS if name.startswith(("seed.", "route."))]  # in tests/route/test_route_crash.py
-DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE, *ROUTES)]
+REMOVALS = [name for name in FAILPOINTS if name.startswith("remove.")]  # these have a test of their own
+DELIVERY = [name for name in FAILPOINTS if name not in (*CAPTURE, *WORKERS, *MAINTENANCE, *ROUTES, *REMOVALS)]
 ICEBERG = [name for name in DELIVERY if name.startswith("iceberg.")]  # these have a test of their own
 LAKE = [name for name in DELIVERY if name not in ICEBERG]
 BRIEF = ("copy.committed", "deliver.before-commit", "deliver.committed")  # the others: `make prove`
@@ -198,6 +199,33 @@ def test_a_capture_killed_under_a_run_at(failpoint: str, mirror: Mirror) -> None
     assert code == 0, said
     mirror.reopen()  # another process has delivered
     assert_whole(mirror)
+
+
+@pytest.mark.parametrize(
+    "failpoint", [REMOVALS[0], *(pytest.param(each, marks=pytest.mark.long) for each in REMOVALS[1:])]
+)
+def test_a_removal_of_a_partitions_rows_killed_at(failpoint: str, mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (1000) TO (2000)",
+        "INSERT INTO t SELECT i, 'v' || i FROM generate_series(500, 1500) i",
+    )
+    mirror.start()
+    mirror.looked()
+    mirror.execute("DROP TABLE t1", "INSERT INTO t VALUES (1600, 'new')")
+    mirror.looked()
+    assert flow.place_removals(mirror.m)
+    mirror.captured()
+    deliver_and_be_killed(mirror, failpoint)
+    mirror.reopen()
+    flow.tidy(mirror.m)
+    assert not mirror.settle()
+    mirror.assert_equal("t")
+    assert mirror.m.state.removals("g") == []
+    (row,) = mirror.m.state.tables("g")
+    assert row.deleted == 500
+    assert mirror.files() == mirror.known_files()
 
 
 def test_a_delivery_killed_before_a_rename_was_noted(mirror: Mirror) -> None:

@@ -13,6 +13,7 @@ from psycopg import errors
 from tests.captured_group import Group, execute, transaction, until
 
 from headwater.change import Lsn, TableName
+from headwater.copy.snapshot import exported_snapshot
 from headwater.source.server import wal_target
 from headwater.state import State
 from headwater.state.transitions import CaughtUp, Copied, Failed, Paused, RecopyRequested, Removed, Resumed
@@ -166,6 +167,19 @@ def test_a_table_that_is_being_copied_or_has_failed_counts_and_one_that_is_left_
     assert shop.wait(later)
     shop.state.record("shop", orders, Removed("it was taken out of the config"))
     assert shop.wait(later)
+
+
+def test_a_wait_does_not_hold_up_the_copy_that_it_waits_for(shop: Waiting) -> None:
+    """An export waits for transactions that have written something."""
+    shop.state.record("shop", shop.oids["orders"], RecopyRequested("it was asked for"))
+    before = shop.state.awaited("shop")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(shop.wait, timeout="20s")
+        until(lambda: shop.state.awaited("shop") > before)
+        with exported_snapshot(shop.url) as exported:
+            assert not waiting.done()
+        shop.state.record("shop", shop.oids["orders"], Copied(exported.lsn))
+        assert waiting.result()
 
 
 def test_groups_are_waited_for_unless_they_are_disabled(shop: Waiting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -19,7 +19,7 @@ from headwater.postgres.connect import Connection, connect, translated
 from headwater.source import triggers as ddl
 from headwater.source.definition import Rewrite
 from headwater.source.naming import object_name
-from headwater.source.partitions import Partition, members, troubles
+from headwater.source.partitions import Partition, Trouble, members, troubles
 from headwater.source.publications import look_at_publication
 from headwater.source.relations import described_all
 from headwater.source.replaced import look_at_names
@@ -229,10 +229,21 @@ class Watch(threading.Thread):
         for oid, below in look.partitions.items():
             if oid in kept:
                 truncated = self._log.truncated(oid, kept[oid].lsn)
-                for reason in dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated)):
-                    self._copy_again(look, oid, reason)
+                found = dict.fromkeys(troubles(connection, kept[oid], below, truncated=truncated))
+                self._mend(look, oid, list(found))
         self._state.note_partitions(self._group, {oid: look.kept(oid) for oid in look.partitions})
         return not overtaken
+
+    def _mend(self, look: _Look, oid: int, found: Sequence[Trouble]) -> None:
+        """Have the rows removed that went with partitions; if they are not known, or others came, copy all."""
+        state = next((row.state for row in self._state.tables(self._group) if row.oid == oid), None)
+        mirrored = state in ("CATCHUP", "STREAMING")
+        for reason, conditions in found:
+            if mirrored and conditions is not None and all(each.conditions is not None for each in found):
+                _logger.info("table %s loses the rows of a partition: %s", look.relations[oid].table, reason)
+                self._state.request_removal(self._group, oid, reason, conditions)
+            else:
+                self._copy_again(look, oid, reason)
 
     def _copy_again(self, look: _Look, oid: int, reason: str) -> None:
         _logger.warning("table %s will be copied again: %s", look.relations[oid].table, reason)

@@ -18,7 +18,7 @@ from headwater.commands.routeview import route_lines
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, Status, TableStatus, plain
 from headwater.words import counted, duration_text, progress, short_duration, size_text
 
-__all__ = ["coloured", "json_of", "show"]
+__all__ = ["coloured", "how_far", "json_of", "show"]
 
 _WIDTH = 80  # of a pipe; a terminal has its own
 _BAR = 20  # characters of a whole copy
@@ -106,7 +106,7 @@ def _lines(status: Status, width: int) -> Iterator[str]:
 
 
 def _facts(group: GroupStatus, *, known: bool) -> Iterator[str]:
-    yield f"group {group.name} → lake {group.lake}: {group.state}, {_how_far(group)}"
+    yield f"group {group.name} → lake {group.lake}: {group.state}, {how_far(group)}"
     yield f"  capture {_part(group.capture)}{_slot(group, known=known)}"
     yield f"  delivery {_part(group.delivery)}{_staged(group)}"
     if kept := _log(group):
@@ -128,7 +128,8 @@ def _last_maintenance(group: GroupStatus) -> str:
     return f"last maintenance {last.at:%Y-%m-%d %H:%M:%S}: {table.lake_table}, {chores_text(last.done)}"
 
 
-def _how_far(group: GroupStatus) -> str:
+def how_far(group: GroupStatus) -> str:
+    """A group's lag, and what its lake shows."""
     if group.delivered_lsn is None:
         return "no snapshot yet"
     snapshot = "" if group.snapshot_id is None else f"snapshot {group.snapshot_id} "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.change import TableName
+from headwater.config.clusters import out_of_reach
 from headwater.config.file import Document
 from headwater.config.groups import Group, MatchedTable, Table
 from headwater.config.lakes import DuckLake, Iceberg
@@ -48,6 +49,7 @@ def contradictions(document: Document, parts: Parts) -> Iterator[ConfigError]:
     yield from _sources(document, parts)
     yield from _shared(document, parts)
     yield from _circles(document, parts.routes)
+    yield from out_of_reach(document)
 
 
 def _unknown_names(document: Document) -> Iterator[ConfigError]:

@@ -12,6 +12,7 @@ from headwater.flow.maintain import maintain, merge_files
 from headwater.flow.mirroring import Mirroring, retry, tidy, try_again
 from headwater.flow.names import settle_names
 from headwater.flow.recording import Delivered
+from headwater.flow.removals import place_removals
 from headwater.flow.room import LogRoom
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "maintain",
     "mend",
     "merge_files",
+    "place_removals",
     "retry",
     "settle_names",
     "tidy",

@@ -16,6 +16,7 @@ from headwater.flow.mirroring import Mirroring
 from headwater.flow.names import granted
 from headwater.flow.preparing import Prepared, prepared
 from headwater.flow.recording import Delivered, record
+from headwater.flow.removals import remove
 from headwater.flow.tables import DeliveryTables, StagedBatch, chosen, staged
 from headwater.lake.counts import Counts
 from headwater.lake.sink import Delivery, Inline, Landed, Volume
@@ -49,7 +50,8 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
         return record(m, tables, Delivered())
     if not batch.segments and not tables.behind and not batch.changes:
         hindmost = min([batch.upto, *(each.position for each in tables.left.values())])
-        return record(m, tables, Delivered(hindmost, plan.snapshot_id))
+        there = tables.taking_part.keys() if batch.upto == tables.upto else ()
+        return remove(m, tables, record(m, tables, Delivered(hindmost, plan.snapshot_id)), there)
     ready = prepared(m, plan, tables, batch)
     written = _write(m, ready, batch)
     wrote = time.monotonic()
@@ -59,7 +61,7 @@ def deliver(m: Mirroring, *, leave_behind: bool = False) -> Delivered:
     phases = _phases(wait, wrote - begun, written.merged, time.monotonic() - wrote)
     done = record(m, tables, replace(landed, work=_work(batch, landed, phases)))
     failpoints.hit("deliver.recorded")
-    return done
+    return remove(m, tables, done, [oid for oid, lsn in done.upto.items() if lsn == tables.upto])
 
 
 def _phases(wait: float, until_written: float, merged: Merged, commit: float) -> Phases:

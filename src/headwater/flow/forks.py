@@ -36,6 +36,7 @@ def settle_fork(m: Mirroring) -> None:
             m.state.request_resync(m.group, row.oid, BEYOND, position.at(position.value + 1))
     kept = m.state.kept_copies(m.group)
     m.state.forget_copies(m.group, [oid for oid, copy in kept.items() if any(each.lsn > fork for each in copy.ranges)])
+    m.state.place_removals(m.state.removals(m.group), None)  # where they were placed is of the old timeline
     m.state.settle_fork(m.group, fork)  # last: a crash before it finds the same once more
 
 

@@ -31,6 +31,7 @@ __all__ = ["LogSource"]
 
 TRIMMED = "the log no longer has the changes that it has not read yet"
 COPIED = "its table was copied again"
+REMOVED = "a partition of its table lost its rows"
 TRUNCATED = "its table was truncated"
 OTHER_KEY = "its table has another key than before"
 UNCOVERED = "for a while, the replica identity of its table did not tell where rows were"
@@ -82,6 +83,9 @@ class LogSource:
             return TRIMMED
         if row.copy_lsn is not None and after < row.copy_lsn <= upto:
             return COPIED
+        removed = self.m.state.removed(self.m.group, row.oid)
+        if removed is not None and after < removed <= upto:
+            return REMOVED
         batch, newest = self._read(row, after, upto, None), self._relation(row, upto)
         if not all(covers(each, needed(newest, self.rules)) for each in batch.versions("UD")):
             return UNCOVERED

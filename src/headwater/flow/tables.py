@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -15,7 +15,7 @@ from headwater.flow.versions import TableChanges, next_key_change, table_changes
 from headwater.lake.sink import Plan, Standing
 from headwater.log import LogSlice, Part, SegmentRef
 from headwater.merge import Failure, Failures, Segment, StagedChanges
-from headwater.state import TableRow
+from headwater.state import Removal, TableRow
 from headwater.state.transitions import Repositioned
 
 __all__ = ["DeliveryTables", "StagedBatch", "chosen", "staged"]
@@ -34,6 +34,7 @@ class DeliveryTables:
     upto: Lsn | None = None
     failed: Failures = field(default_factory=dict)
     left: Mapping[int, Standing[Lsn]] = field(default_factory=dict)  # behind the others, who go on without them
+    removals: Sequence[Removal] = ()  # that the delivery stops for
 
     @property
     def start(self) -> Lsn:
@@ -56,11 +57,26 @@ def chosen(m: Mirroring, plan: Plan[Lsn], *, leave_behind: bool) -> DeliveryTabl
     # A table that was away, or the others when one was copied later, first comes up to where the foremost is.
     lead = max(each.position for each in standing.values())
     behind = {oid: each for oid, each in standing.items() if each.position < lead}
+    removals = _ahead(m, lead)
+    stops = [fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead]
+    stops += [each.lsn for each in removals if each.lsn is not None]
+    stop = min(stops, default=None)
     if behind and not (leave_behind and all(rows[oid].state == "CATCHUP" for oid in behind)):
+        if m.log.defined(behind, lead, m.log.end()):
+            # Where the others are, it may have what only a later ALTER TABLE mends, and they may stay there for long.
+            return DeliveryTables(rows, standing, standing, True, stop, failed, removals=removals)
         return DeliveryTables(rows, standing, behind, True, lead, failed)
-    fences = (fence.lsn for fence in m.state.fences(m.group) if fence.lsn > lead)
     foremost = {oid: each for oid, each in standing.items() if oid not in behind}
-    return DeliveryTables(rows, standing, foremost, False, min(fences, default=None), failed, behind)
+    return DeliveryTables(rows, standing, foremost, False, stop, failed, behind, removals)
+
+
+def _ahead(m: Mirroring, lead: Lsn) -> list[Removal]:
+    """The removals that the lake comes to. It is past others already: another position is to be found for them."""
+    placed = [each for each in m.state.removals(m.group) if each.lsn is not None]
+    late = [each for each in placed if each.lsn is not None and each.lsn <= lead]
+    if late:
+        m.state.place_removals(late, None)
+    return [each for each in placed if each not in late]
 
 
 def _believe(m: Mirroring, row: TableRow, standing: Standing[Lsn]) -> None:

@@ -59,22 +59,30 @@ class KeyIndexes:
     limit: int = LIMIT  # bytes
     least_rows: int = LEAST_ROWS  # of a file that has one
     rows_per_key: int = ROWS_PER_KEY  # of a file that gets one, for each key that is looked for
+    temporary: bool = False  # `folder` is a name, and stands for one among the temporary files of whoever looks in it
 
     @classmethod
     def of_group(cls, log: str, place: str) -> KeyIndexes:
         """Those of a group whose log is at `log`, in the subfolder `place`: beside it, if it is on a disk."""
         if is_local(log):
             return cls(f"{inside(log)}/index/{place}")
-        return cls(os.path.join(tempfile.gettempdir(), f"headwater-{os.getuid()}-{place.replace('/', '-')}"))
+        return cls(place.replace("/", "-"), temporary=True)
+
+    @property
+    def path(self) -> str:
+        """The folder on this machine: Spark's executors may be on others, with other users and temporary files."""
+        if not self.temporary:
+            return self.folder
+        return os.path.join(tempfile.gettempdir(), f"headwater-{os.getuid()}-{self.folder}")
 
     def get(self, name: str, rows: int, make: Callable[[], Parts] | None) -> KeyIndex | None:
         """The index called `name`, which says all that it depends on; without `make`, only if there is one.
 
         None too if there is no room for it.
         """
-        if not _is_ours(self.folder):
+        if not _is_ours(self.path):
             return None
-        path = os.path.join(self.folder, hashlib.sha256(name.encode()).hexdigest() + _ENDING)
+        path = os.path.join(self.path, hashlib.sha256(name.encode()).hexdigest() + _ENDING)
         found = _opened.get(path, name)
         if found is None and make is not None:
             with suppress(OSError):  # the disk is full, or may not be written
@@ -92,10 +100,10 @@ class KeyIndexes:
         return keys * self.rows_per_key <= rows
 
     def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, path: str, name: str, make: Callable[[], Parts]) -> None:
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
         unfinished = f"{path}.{uuid.uuid4().hex}"
         try:
             _write(unfinished, name, *make())
@@ -109,7 +117,7 @@ class KeyIndexes:
         """Whether so much may be added; what was not used for long goes, and what was not used lately if need be."""
         now, used = time.time(), 0
         kept = []
-        for age, each in _by_age(self.folder, now):
+        for age, each in _by_age(self.path, now):
             if age > UNUSED:
                 _delete(each.path)
             else:
@@ -119,7 +127,7 @@ class KeyIndexes:
             if used + size > self.limit and age > IN_USE:
                 used -= each.stat().st_size
                 _delete(each.path)
-        return used + size <= self.limit and _stays_free(self.folder, size)
+        return used + size <= self.limit and _stays_free(self.path, size)
 
 
 @lru_cache(maxsize=4096)  # asking an object store takes longer than the search

@@ -23,6 +23,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headwater.master import is_cluster
+from headwater.spark.cluster import await_executors, hand_over_s3, reached
 from headwater.spark.tasks import on_partitions, run_tasks
 
 __all__ = ["session", "warm_up"]
@@ -46,27 +48,39 @@ _DEFAULTS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",  # the few tasks of a delivery do not queue behind the many of a copy
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.executor.killOnFatalError.depth": "0",  # rows that the JVM has no memory for end their task, not the JVM
     "spark.log.level": "ERROR",
 }
+# Only of a local master: executors on other machines must find the driver, by the name that Spark gives this one.
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_PYTHON = "spark.pyspark.python"  # which Spark itself reads only when it is Spark that starts the driver
 
 
 def session(master: str, conf: Mapping[str, str], name: str = "headwater") -> SparkSession:
-    """The session of this process; `conf` wins over our defaults."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages that we see
-    settings: dict[str, Any] = _DEFAULTS | dict(conf) | {"spark.master": master, "spark.app.name": name}
-    with _jvm_output_logged():
+    """The session of this process; `conf` wins over our defaults. Of a cluster, it waits for an executor.
+
+    Unreachable if there is no master of a cluster.
+    """
+    # Workers must see the packages that we see; where those of a cluster are is for its operator to say.
+    os.environ["PYSPARK_PYTHON"] = conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    settings: dict[str, Any] = _defaults(master) | dict(conf) | {"spark.master": master, "spark.app.name": name}
+    with _jvm_output_logged(), reached(master):
         if SparkContext._gateway is None:
             _start_jvm(settings)
         spark = SparkSession.Builder().config(map=settings).getOrCreate()
     # When the JVM dies, pyspark's server for accumulators would print a traceback past our log.
     spark.sparkContext._accumulatorServer.handle_error = _lost  # type: ignore[assignment,method-assign]
+    if is_cluster(master):
+        hand_over_s3(spark, os.environ)
+        await_executors(spark, master)
     if "spark.sql.shuffle.partitions" not in conf:  # 200 by default: for a cluster, and each is a task
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     return spark
+
+
+def _defaults(master: str) -> dict[str, str]:
+    return _DEFAULTS if is_cluster(master) else _DEFAULTS | _LOCAL
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

@@ -6,12 +6,15 @@ from headwater.state.listening import Listener
 from headwater.state.lock import Lock
 from headwater.state.requests import Request, Verb
 from headwater.state.rows import (
+    Condition,
+    Conditions,
     Configured,
     Fence,
     GroupRow,
     Location,
     Member,
     Partitions,
+    Removal,
     TableOptions,
     TableRow,
     TableState,
@@ -20,6 +23,8 @@ from headwater.state.store import State
 
 __all__ = [
     "AddedTable",
+    "Condition",
+    "Conditions",
     "Configured",
     "DeliveryRow",
     "Fence",
@@ -30,6 +35,7 @@ __all__ = [
     "Member",
     "Partitions",
     "Phases",
+    "Removal",
     "Request",
     "State",
     "TableOptions",

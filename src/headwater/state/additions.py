@@ -40,6 +40,13 @@ class Additions(Database):
             (added.group, added.table, Jsonb(dict(added.entry)), added.copy, by),
         )
 
+    def move_added_table(self, table: str, group: str, to: str) -> None:
+        """Have another group have it, which copies it; nothing if the group does not have it."""
+        self._write(
+            "UPDATE headwater.added_tables SET group_name = %s, copy = true WHERE group_name = %s AND table_name = %s",
+            (to, group, table),
+        )
+
     def forget_added_table(self, group: str, table: str) -> None:
         self._write("DELETE FROM headwater.added_tables WHERE group_name = %s AND table_name = %s", (group, table))
 

@@ -62,7 +62,12 @@ class Deliveries(Database):
     """The newest deliveries of the state."""
 
     def deliveries(self, group: str | None = None, *, after: int = 0, limit: int = 100) -> list[DeliveryRow]:
-        """The newest deliveries of a group, or of all, whose ids are above `after`; the newest first."""
+        """The newest deliveries of a group, or of all, whose ids are above `after`; the newest first.
+
+        None of a state that was not migrated yet.
+        """
+        if self.query("SELECT to_regclass('headwater.deliveries')") == [(None,)]:
+            return []
         rows = self.query(
             "SELECT id, group_name, at, position, snapshot_id, changes, tables, inserted, updated, deleted, bytes,"
             " lag_seconds, phase_wait, phase_fold, phase_locate, phase_write, phase_commit, source_oids"

@@ -43,7 +43,7 @@ class Fences(Database):
     def awaited(self, group: str) -> Lsn:
         """The furthest position that is waited for, by a fence or by `headwater.wait_for`; 0/0 if none is."""
         ((lsn,),) = self.query(
-            "SELECT greatest('0/0'::pg_lsn + (SELECT last_value FROM headwater.awaited), max(lsn))"
+            "SELECT greatest('0/0'::pg_lsn + coalesce(pg_sequence_last_value('headwater.awaited'), 0), max(lsn))"
             " FROM headwater.fences WHERE group_name = %s AND reached_snapshot IS NULL AND expires_at > now()",
             (group,),
         )

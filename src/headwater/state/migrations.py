@@ -283,6 +283,15 @@ MIGRATIONS = (
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
     """,
     """
+    -- To set a sequence that is logged takes a transaction id, and a copy waits for every transaction that has one:
+    -- wait_for and a first copy would wait for each other.
+    DO $$ BEGIN
+        IF current_setting('server_version_num')::int >= 150000 THEN
+            ALTER SEQUENCE headwater.awaited SET UNLOGGED;
+        END IF;
+    END $$;
+    """,
+    """
     CREATE TABLE headwater.deliveries ( -- that changed something, for a while
         id bigserial PRIMARY KEY,
         group_name text NOT NULL REFERENCES headwater.groups ON DELETE CASCADE,
@@ -304,6 +313,18 @@ MIGRATIONS = (
         source_oids bigint[] NOT NULL -- of the tables that it changed
     );
     CREATE INDEX ON headwater.deliveries (group_name, id);
+    """,
+    """
+    CREATE TABLE headwater.removals ( -- partitions that lost their rows, which the mirror still has
+        id bigserial PRIMARY KEY,
+        group_name text NOT NULL,
+        source_oid bigint NOT NULL,
+        reason text NOT NULL,
+        conditions jsonb NOT NULL, -- which rows: those that meet them all
+        lsn pg_lsn, -- where the source has no such row; null: that is still to be found
+        FOREIGN KEY (group_name, source_oid) REFERENCES headwater.tables ON DELETE CASCADE
+    );
+    ALTER TABLE headwater.tables ADD COLUMN removed_lsn pg_lsn; -- where rows of a partition were last removed
     """,
     """
     CREATE TABLE headwater.servers ( -- that serve the page, as long as they hold the lock

@@ -10,12 +10,15 @@ from typing import Literal, NamedTuple
 from headwater.change import Lsn, TableName
 
 __all__ = [
+    "Condition",
+    "Conditions",
     "Configured",
     "Fence",
     "GroupRow",
     "Location",
     "Member",
     "Partitions",
+    "Removal",
     "Stage",
     "TableOptions",
     "TableRow",
@@ -106,11 +109,31 @@ class Configured(NamedTuple):
     options: TableOptions
 
 
+class Condition(NamedTuple):
+    """What a partition's bounds ask of a column: a value from `low` to below `high` (None: no bound), or one of some.
+
+    Values are spelled as PostgreSQL prints them.
+    """
+
+    attnum: int  # of the root's column
+    low: str | None = None
+    high: str | None = None
+    values: tuple[str, ...] | None = None
+
+
+Conditions = tuple[Condition, ...]  # all of them
+
+
 class Member(NamedTuple):
-    """A partition: its file (0: it is partitioned itself), and the transaction that made it one."""
+    """A partition: its file (0: it is partitioned itself), the transaction that made it one, and what it is below.
+
+    Its rows are those of the root that meet the `conditions`; None: its bounds cannot be put so.
+    """
 
     filenode: int
     attached: int
+    parent: int = 0
+    conditions: Conditions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +143,20 @@ class Partitions:
     lsn: Lsn  # the catalog was read before this position
     horizon: int  # every transaction below it had ended by then
     members: Mapping[int, Member]  # by OID
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A partition that lost its rows, which the mirror still has: those that meet the conditions.
+
+    With an LSN, the source has no such row there.
+    """
+
+    id: int
+    oid: int  # of the root
+    reason: str
+    conditions: Conditions
+    lsn: Lsn | None = None
 
 
 @dataclass(frozen=True, slots=True)

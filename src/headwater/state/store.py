@@ -14,6 +14,7 @@ from headwater.state.fences import Fences
 from headwater.state.groups import Groups
 from headwater.state.maintained import Maintenances
 from headwater.state.pins import Pins
+from headwater.state.removals import Removals
 from headwater.state.requests import Requests
 from headwater.state.routes import Routes
 from headwater.state.tables import Tables, write_counts
@@ -21,7 +22,7 @@ from headwater.state.tables import Tables, write_counts
 __all__ = ["State"]
 
 
-class State(Groups, Tables, Copies, Deliveries, Fences, Pins, Maintenances, Routes, Requests, Additions):
+class State(Groups, Tables, Removals, Copies, Deliveries, Fences, Pins, Maintenances, Routes, Requests, Additions):
     """Everything that must be known again after a restart. `Database` says how it behaves as a connection."""
 
     def record_delivery(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from headwater.lake.counts import Counts
 from headwater.postgres.connect import Connection
 from headwater.state.copies import forget
 from headwater.state.database import Database, storable
+from headwater.state.removals import conditions_of
 from headwater.state.rows import Configured, Member, Partitions, TableOptions, TableRow
 from headwater.state.transitions import Copied, Displaced, Event, RecopyRequested, Removed, after
 
@@ -99,7 +100,7 @@ class Tables(Database):
             oid: Partitions(
                 Lsn.parse(kept["lsn"]),
                 kept["horizon"],
-                {int(each): Member(*member) for each, member in kept["members"].items()},
+                {int(each): _member(*member) for each, member in kept["members"].items()},
             )
             for oid, kept in rows
         }
@@ -184,6 +185,11 @@ def _table(row: tuple[Any, ...]) -> TableRow:
     wanted = TableName(schema, name), TableOptions(**{key: _frozen(value) for key, value in options.items()})
     rest = quarantined, resync, resync_lsn, published, tuple(replaces), dropped_lsn, updated_at
     return TableRow(group, oid, *named, *life, *wanted, *rest)  # type: ignore[call-arg]
+
+
+def _member(filenode: int, attached: int, parent: int = 0, conditions: Sequence[Sequence[Any]] | None = None) -> Member:
+    """A member as an older version may have kept it, too."""
+    return Member(filenode, attached, parent, None if conditions is None else conditions_of(conditions))
 
 
 def _frozen(value: Any) -> Any:

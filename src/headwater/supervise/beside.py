@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.flow import Delivered
 from headwater.flow.routing import Destinations
 from headwater.lake.stream import Stream
 from headwater.supervise.precedence import Precedence
 
-__all__ = ["Beside", "Tended", "route_deliveries"]
+__all__ = ["Beside", "Tended", "Told", "nobody", "route_deliveries"]
+
+Told = Callable[[str, Delivered], None]  # who hears of each delivery of a group
+
+
+def nobody(group: str, done: Delivered) -> None:
+    """Nobody hears of it."""
 
 
 def route_deliveries(route: str) -> str:
@@ -32,7 +40,8 @@ class Tended:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Who is at work on which lake, and which lakes are those of destinations."""
+    """Who is at work on which lake, which lakes are those of destinations, and who is told of a group's deliveries."""
 
     precedence: Precedence = field(default_factory=Precedence)
     tended: Tended = field(default_factory=Tended)
+    told: Told = nobody

@@ -98,6 +98,7 @@ class Copying:
             flow.collect_copies(m)
             while not self._ending.is_set():
                 try:
+                    flow.place_removals(m)
                     flow.copy(m, self._alone, partial(self._pace, m))
                     self._tell(None)
                 except CommitUnknown as error:

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 from headwater.spark import session, warm_up
 from headwater.state import State
 from headwater.state.sharing import Share
-from headwater.supervise.beside import Beside
+from headwater.supervise.beside import Beside, Told
 from headwater.supervise.effective import served
 from headwater.supervise.groupdelivery import DRAIN_SECONDS, GroupDelivery
 from headwater.supervise.opening import open_state
@@ -42,8 +42,9 @@ def deliver_forever(
     begin: threading.Event,
     *,
     all_needed: bool,
+    told: Told,
 ) -> int:
-    """Deliver every group and route until `stop`, once `begin` is set; an exit code.
+    """Deliver every group and route until `stop`, once `begin` is set; an exit code. `told` hears of each delivery.
 
     A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
     alone, unless `all_needed`. Groups come and go with the config in force; what the `file` says about routes is taken
@@ -54,7 +55,7 @@ def deliver_forever(
     while not begin.wait(LOOK_EVERY) and not stop.is_set():
         pass
     with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
-        deliveries = _Deliveries(config, env, spark, stop, file, share, all_needed=all_needed)
+        deliveries = _Deliveries(config, env, spark, stop, file, share, Beside(told=told), all_needed=all_needed)
         while not stop.is_set() and not deliveries.over():
             deliveries.look(state)
             stop.wait(LOOK_EVERY)
@@ -75,13 +76,14 @@ class _Deliveries:
         stop: threading.Event,
         file: Path,
         share: Share,
+        beside: Beside,
         *,
         all_needed: bool,
     ) -> None:
         self._config, self._env, self._spark, self._stop, self._file = config, env, spark, stop, file
         self._share, self._all_needed = share, all_needed
         self._reload = Reloading(file, env)
-        self._beside = Beside()
+        self._beside = beside
         self._groups: dict[str, _Running] = {}
         self._ended: list[DeliveryThread] = []
         self._routes = [self._started(each) for each in self._lake_routes()]

@@ -14,9 +14,11 @@ import pyarrow as pa
 from headwater.change import TableName
 from headwater.config import Config, FromTable, FromTemplate, HashInstance, Route
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.files import is_local
 from headwater.flow.routing import Destinations
 from headwater.lake.address import LakeAddress
 from headwater.lake.template import allowed, escaped, filled
+from headwater.master import is_cluster
 from headwater.route.destinations import Routing
 from headwater.route.lakes import DestinationLake
 from headwater.route.values import canonical, canonical_patterns
@@ -156,7 +158,14 @@ class Finder:
                 f"destination {value!r} of route {self.name!r} has no lake",
                 hint="fill its `lake`, or its `ducklake` and `data_path`",
             )
-        return row_address(str(row["ducklake"]), str(row["data_path"]), self.env)
+        ducklake, data_path = str(row["ducklake"]), str(row["data_path"])
+        if is_cluster(self.config.spark.master) and (ducklake.startswith("sqlite:") or is_local(data_path)):
+            raise ConfigError(
+                f"destination {value!r} of route {self.name!r} is on a disk of this machine, and the executors of"
+                " spark.master are on others",
+                hint="give it a catalog in PostgreSQL and a `data_path` in s3://",
+            )
+        return row_address(ducklake, data_path, self.env)
 
     # -- known to the state
 

@@ -41,7 +41,9 @@ _STAGED = """
                       JOIN headwater.tables t ON t.group_name = r.group_name AND t.source_oid = r.oid
                       WHERE r.group_name = %(group)s AND r.seen <> 'rows' AND t.state = 'STREAMING'
                       AND r.lsn >= t.position AND r.lsn < g.captured_lsn)
-           OR (count(*) > 0 AND (SELECT '0/0'::pg_lsn + last_value FROM headwater.awaited) > (
+           OR EXISTS (SELECT FROM headwater.removals r JOIN headwater.tables t USING (group_name, source_oid)
+                      WHERE r.group_name = %(group)s AND r.lsn IS NOT NULL AND t.state IN ('CATCHUP', 'STREAMING'))
+           OR (count(*) > 0 AND '0/0'::pg_lsn + coalesce(pg_sequence_last_value('headwater.awaited'), 0) > (
                SELECT min(position) FROM headwater.tables
                WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING')))
     FROM headwater.segments AS segment
@@ -150,6 +152,7 @@ class GroupDelivery(DeliveryThread):
         except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
             logger.warning("planning again: %s", error)  # the lake's position says what landed
             return None
+        self._beside.told(self._group, done)
         if done.landed:
             landed = done.landed.values()
             logger.info(

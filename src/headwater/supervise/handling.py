@@ -148,27 +148,37 @@ class Handling:
         return f"{added.table} is removed from group {added.group!r}: its mirror stays as it is"
 
     def _move(self, request: Request) -> str:
-        to = str(request.arguments["to_group"])
-        config, added = self._service.everything(), self._addition(request)
-        if to not in config.groups:
-            raise ConfigError(f"there is no group {to!r}", hint=f"there are: {', '.join(config.groups)}")
+        to, name = str(request.arguments["to_group"]), str(_name(request))
+        if to not in (known := self._service.everything().groups):
+            raise ConfigError(f"there is no group {to!r}", hint=f"there are: {', '.join(known)}")
+        if not self._is_added(to, name):  # else a run has moved it, and ended before it could say so
+            self._check_move(self._addition(request), to)
+            self._state.move_added_table(name, request.group, to)
+        try:
+            self._service.serve(request.group)
+            self._service.serve(to)
+        except Unreachable:
+            raise  # the request is tried again
+        except HeadwaterError:
+            self._state.move_added_table(name, to, request.group)
+            with suppress(HeadwaterError):
+                self._service.serve(request.group)
+            raise
+        return f"{name} is moved from group {request.group!r} to {to!r}, and will be copied{self._waits(to)}"
+
+    def _is_added(self, group: str, name: str) -> bool:
+        return any((each.group, each.table) == (group, name) for each in self._state.added_tables())
+
+    def _check_move(self, added: AddedTable, to: str) -> None:
+        groups = self._service.everything().groups
         if to == added.group:
             raise ConfigError(f"table {added.table!r} is in group {to!r} already", hint="name another group")
-        if config.groups[to].lake == config.groups[added.group].lake:
+        if groups[to].lake == groups[added.group].lake:
             raise ConfigError(
                 f"groups {added.group!r} and {to!r} have the same lake, and the mirror of {added.table!r} stays there",
                 hint=f"`headwater table remove` it, rename or drop its mirror, then `headwater table add --group {to}`",
             )
-        self._state.forget_added_table(added.group, added.table)
-        moved = added._replace(group=to, copy=True)
-        try:
-            self._check_addition(moved)
-        except HeadwaterError:
-            self._state.add_table(added, request.requested_by)
-            raise
-        self._service.serve(added.group)
-        self._added(moved, request.requested_by)
-        return f"{added.table} is moved from group {added.group!r} to {to!r}, and will be copied{self._waits(to)}"
+        self._check_addition(added._replace(group=to))
 
     def _addition(self, request: Request) -> AddedTable:
         """The table as it was added; what the file declares is not ours to take away."""

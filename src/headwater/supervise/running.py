@@ -29,6 +29,7 @@ from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
 from headwater.supervise.serverprocess import GRACE, ServerProcess
 from headwater.supervise.serving import Serving
+from headwater.supervise.tracing import tracing
 
 __all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run"]
 
@@ -227,8 +228,11 @@ def _groups_caught_up(config: Config, state: State) -> Callable[[], bool]:
             group = state.group(name)
             if group is None or (group.watched_lsn or Lsn(0)) < target or _schema_change_waits(state, name):
                 return False
-            states = {row.state for row in state.tables(name)}
+            rows = {row.oid: row.state for row in state.tables(name)}
+            states = {*rows.values()}
             if states & {"PENDING", "SNAPSHOT", "CATCHUP"}:
+                return False
+            if any(rows.get(each.oid) == "STREAMING" for each in state.removals(name)):
                 return False
             if states & {"STREAMING"} and state.fence(fence).reached_snapshot is None:
                 return False
@@ -260,11 +264,16 @@ def capture_child(config: Config, group: str) -> int:
     return 0
 
 
-def deliver_child(config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool) -> int:
-    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin."""
+def deliver_child(
+    config: Config, env: Mapping[str, str], file: Path, *, all_needed: bool, wait: bool, traces: str | None = None
+) -> int:
+    """The body of the delivery process; it may have to `wait` until the supervisor tells it to begin.
+
+    `traces` is the URL of the collector that gets a trace of each delivery.
+    """
     begin = threading.Event()
     if not wait:
         begin.set()
-    with stopped_by_signals() as stop:
+    with stopped_by_signals() as stop, tracing(traces) as told:
         parent_gone(stop, DELIVERY_GRACE, begin)
-        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed)
+        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, told=told)

@@ -16,6 +16,7 @@ from headwater.supervise.asking import serves
 from headwater.supervise.requests import Request as DestinationRequest
 from headwater.supervise.requests import requested
 from headwater.web.answers import Answers, Refusal
+from headwater.web.api import known_status
 from headwater.web.audit import audit
 from headwater.web.endpoints import Endpoint, Needs
 from headwater.web.facts import Facts
@@ -129,11 +130,8 @@ class Actions:
 
     def _check_table(self, group: str, table: str) -> None:
         self._check_group(group)
-        status = self._facts.newest().status
-        known = (
-            {each.table for found in status.groups if found.name == group for each in found.tables} if status else ()
-        )
-        if status is not None and table not in known:
+        status = known_status(self._facts.newest())
+        if table not in {each.table for found in status.groups if found.name == group for each in found.tables}:
             raise Refusal(404, f"group {group!r} has no table {table!r}", "GET /api/v1/overview lists them")
 
 

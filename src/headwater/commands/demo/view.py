@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.panel import Panel
 from rich.table import Table
-from rich.text import Text
 
+from headwater.commands.live import clock, facts, listing, panel, state_text
 from headwater.words import counted, size_text
 
 __all__ = ["CountLine", "Frame", "View", "line", "page"]
 
 _EVERY = 3.0  # seconds between two plain lines
-_STATES = {
-    **{"STREAMING": "green", "ERRORED": "bold red", "PENDING": "dim"},
-    **{"healthy": "green", "buffering": "green", "flushing": "green", "error": "bold red"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +50,34 @@ class Frame:
 
 def page(frame: Frame) -> RenderableType:
     """The frame as a panel."""
-    facts = Table.grid(padding=(0, 3))
-    facts.add_row("source", f"{frame.written:,.0f} changes/s", f"WAL at {frame.source_lsn}")
-    facts.add_row("lake", f"{frame.delivered:,.0f} changes/s", _snapshot(frame))
-    facts.add_row(
-        "lag",
-        f"{frame.lag_seconds:.1f} s",
-        f"{size_text(frame.lag_bytes)} of WAL, {counted(frame.staged_segments, 'segment')} staged",
+    known = facts(
+        [
+            ("source", f"{frame.written:,.0f} changes/s", f"WAL at {frame.source_lsn}"),
+            ("lake", f"{frame.delivered:,.0f} changes/s", _snapshot(frame)),
+            ("lag", f"{frame.lag_seconds:.1f} s", f"{size_text(frame.lag_bytes)} of WAL, {_staged(frame)}"),
+        ]
     )
     tables = _counts(("table", "state", "rows in source", "rows in lake"), frame.tables)
     companies = _counts(("orders of", "status", "rows in source", "rows in its lake"), frame.companies)
-    title = f"headwater · {frame.headline} · {_clock(frame.elapsed)}"
-    return Panel(Group(facts, Text(), tables, Text(), companies), title=title, title_align="left", padding=(1, 2))
+    return panel(frame.headline, frame.elapsed, (known, tables, companies))
 
 
-def _counts(titles: Iterable[str], lines: Iterable[CountLine]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for title in titles:
-        table.add_column(title, justify="right" if title.startswith("rows") else "left")
-    for each in lines:
-        state = Text(each.state, style=_STATES.get(each.state, "yellow"))
-        table.add_row(Text(each.name), state, f"{each.source_rows:,}", f"{each.lake_rows:,}")
-    return table
+def _counts(titles: Sequence[str], lines: Iterable[CountLine]) -> Table:
+    rows = ((each.name, state_text(each.state), f"{each.source_rows:,}", f"{each.lake_rows:,}") for each in lines)
+    return listing(titles, rows, right=titles[2:])
+
+
+def _staged(frame: Frame) -> str:
+    return f"{counted(frame.staged_segments, 'segment')} staged"
 
 
 def line(frame: Frame) -> str:
     """The frame in one line of text."""
     source, lake = (sum(getattr(each, side) for each in frame.tables) for side in ("source_rows", "lake_rows"))
     return (
-        f"{_clock(frame.elapsed)} {frame.headline}: {frame.written:,.0f} changes/s in, {frame.delivered:,.0f}/s out,"
+        f"{clock(frame.elapsed)} {frame.headline}: {frame.written:,.0f} changes/s in, {frame.delivered:,.0f}/s out,"
         f" lag {frame.lag_seconds:.1f} s / {size_text(frame.lag_bytes)},"
-        f" {counted(frame.staged_segments, 'segment')} staged,"
+        f" {_staged(frame)},"
         f" rows {source:,} in source, {lake:,} in lake, {_snapshot(frame)};"
         f" orders routed: {_routed(frame)}"
     )
@@ -126,7 +118,3 @@ def _snapshot(frame: Frame) -> str:
     return (
         f"at {frame.snapshot_lsn}" if frame.snapshot is None else f"snapshot {frame.snapshot} at {frame.snapshot_lsn}"
     )
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"

@@ -1,0 +1,163 @@
+"""The manifests for Kubernetes: they fit the schemas, and say what the program needs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tools.manifests import FOLDER, documents, faults
+
+from headwater.commands.cli import cli
+from headwater.commands.run import run
+from headwater.config import Config
+from headwater.master import is_cluster
+from headwater.supervise.running import CAPTURE_GRACE, DELIVERY_GRACE
+
+Object = dict[str, Any]
+OBJECTS = [(path.relative_to(FOLDER), each) for path, each in documents()]
+KUBECTL = shutil.which("kubectl")
+
+
+def of_kind(*kinds: str, folder: str = "base") -> list[Object]:
+    return [each for path, each in OBJECTS if path.parts[0] == folder and each["kind"] in kinds]
+
+
+WORKLOADS = of_kind("StatefulSet", "Deployment")
+
+
+def pod(workload: Object) -> Object:
+    spec: Object = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def container(workload: Object) -> Object:
+    (found,) = pod(workload)["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def role(workload: Object) -> str:
+    component: str = workload["metadata"]["labels"]["app.kubernetes.io/component"]
+    return component
+
+
+workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=role)
+
+
+def test_every_manifest_fits_its_schema() -> None:
+    assert list(faults()) == []
+
+
+def faulty(folder: Path, name: str, old: str, new: str) -> list[str]:
+    for path in (FOLDER / "base").iterdir():
+        text = path.read_text()
+        if path.name == name:
+            assert old in text
+            text = text.replace(old, new)
+        (folder / path.name).write_text(text)
+    return list(faults(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("capture.yaml", "replicas: 1", "replicas: one", "capture.yaml: StatefulSet: spec.replicas: 'one' is not of"),
+        ("deliver.yaml", "emptyDir:", "emptydir:", "deliver.yaml: Deployment: spec.template.spec.volumes.1"),
+        ("deliver.yaml", "policy/v1", "policy/v1beta1", "Couldn't find schema for kind PodDisruptionBudget"),
+        ("monitor.yaml", "interval: 15s", "interval: 15", "monitor.yaml: ServiceMonitor: $.spec.endpoints[0].interval"),
+        ("monitor.yaml", "selector:", "selectors:", "monitor.yaml: ServiceMonitor: $.spec: Additional properties"),
+        ("kustomization.yaml", "network.yaml", "networks.yaml", "kustomization.yaml: Kustomization: no networks.yaml"),
+    ],
+)
+def test_a_fault_in_a_manifest_is_named_with_its_place(
+    tmp_path: Path, name: str, old: str, new: str, expected: str
+) -> None:
+    assert any(expected in each for each in faulty(tmp_path, name, old, new))
+
+
+def test_make_check_looks_at_the_manifests() -> None:
+    assert "python -m tools.manifests" in (FOLDER.parents[1] / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("folder", ["base", "spark"])
+def test_the_config_in_the_manifests_is_one_that_headwater_reads(folder: str, tmp_path: Path) -> None:
+    (config_map,) = of_kind("ConfigMap", folder=folder)
+    (secret,) = of_kind("Secret")
+    file = tmp_path / "headwater.yaml"
+    file.write_text(config_map["data"]["headwater.yaml"])
+    config = Config.load(file, secret["stringData"])  # every variable without a default is in the Secret
+    assert config.server is not None
+    assert config.server.host == "0.0.0.0"
+    assert config.server.port == container(WORKLOADS[0])["ports"][0]["containerPort"]
+    assert config.server.token.get_secret_value() == "change-me"
+    assert is_cluster(config.spark.master) == (folder == "spark")
+    assert config.log.path.startswith("s3://")  # the pods that capture and those that deliver share no disk
+
+
+def test_the_secret_has_no_value_that_nothing_reads() -> None:
+    (secret,), (config_map,) = of_kind("Secret"), of_kind("ConfigMap")
+    names = {name for name in secret["stringData"] if not name.startswith("AWS_")}
+    assert {name for name in names if f"${{{name}}}" not in config_map["data"]["headwater.yaml"]} == set()
+    assert set(secret["stringData"].values()) <= {"change-me", "eu-central-1"}
+
+
+@workloads
+def test_a_pod_runs_a_command_that_there_is(workload: Object) -> None:
+    arguments = container(workload)["args"]
+    context = run.make_context("run", arguments[arguments.index("run") + 1 :], parent=None)
+    assert context.params["role"] == role(workload)
+    assert CliRunner().invoke(cli, [*arguments, "--help"]).exit_code == 0
+    assert container(workload)["volumeMounts"][0]["mountPath"] == str(Path(arguments[1]).parent)
+
+
+@workloads
+def test_a_pod_may_drain_before_it_is_killed(workload: Object) -> None:
+    assert pod(workload)["terminationGracePeriodSeconds"] >= CAPTURE_GRACE + DELIVERY_GRACE + 15
+
+
+@workloads
+def test_a_pod_can_do_no_more_than_it_needs(workload: Object) -> None:
+    inside = container(workload)["securityContext"]
+    assert pod(workload)["securityContext"]["runAsNonRoot"]
+    assert pod(workload)["automountServiceAccountToken"] is False
+    assert inside["readOnlyRootFilesystem"]
+    assert inside["allowPrivilegeEscalation"] is False
+    assert inside["capabilities"] == {"drop": ["ALL"]}
+    (scratch,) = (each["name"] for each in pod(workload)["volumes"] if "emptyDir" in each)
+    assert {"name": scratch, "mountPath": "/tmp"} in container(workload)["volumeMounts"]
+
+
+@workloads
+def test_a_pod_says_whether_it_lives_and_whether_it_keeps_up(workload: Object) -> None:
+    probes = {name: container(workload)[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness")}
+    assert probes == {"startup": "/healthz", "liveness": "/healthz"}
+    assert container(workload)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_what_is_selected_is_there() -> None:
+    pods = [each["spec"]["template"]["metadata"]["labels"] for each in WORKLOADS]
+    selectors = [each["spec"]["selector"] for each in of_kind("Service")]
+    selectors += [each["spec"]["selector"]["matchLabels"] for each in [*WORKLOADS, *of_kind("PodDisruptionBudget")]]
+    assert all(any(selector.items() <= labels.items() for labels in pods) for selector in selectors)
+    (monitor,), services = of_kind("ServiceMonitor"), of_kind("Service")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    assert [each["metadata"]["name"] for each in services if wanted <= each["metadata"].get("labels", {}).items()] == [
+        "headwater-pods"
+    ]
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("folder", ["base", "spark"])
+def test_kustomize_builds_what_fits_the_schemas(folder: str, tmp_path: Path) -> None:
+    built = subprocess.run(
+        [str(KUBECTL), "kustomize", str(FOLDER / folder)], capture_output=True, text=True, check=True
+    )
+    (tmp_path / "built.yaml").write_text(built.stdout)
+    assert list(faults(tmp_path)) == []
+    images = [container(each)["image"] for each in yaml.safe_load_all(built.stdout) if each["kind"] == "Deployment"]
+    assert images == ["headwater:0.1.0"]

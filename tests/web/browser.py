@@ -1,0 +1,72 @@
+"""Chromium, as Debian packages it, driven by Playwright; and what it says about a page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+__all__ = ["CHROMIUM", "DESK", "PHONE", "Visit", "launched", "visiting"]
+
+CHROMIUM = shutil.which("chromium")
+DESK, PHONE = ViewportSize(width=1360, height=900), ViewportSize(width=360, height=740)
+_ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+_PATIENCE = 60_000  # milliseconds, for a machine with much else to do
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser; the test is skipped where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: install Debian's package chromium (.ci/run does)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass(slots=True)
+class Visit:
+    """A page in a browser, and what it did beside showing itself."""
+
+    page: Page
+    address: str
+    said: list[str] = field(default_factory=list)  # on the console, and errors
+    asked: list[str] = field(default_factory=list)  # addresses
+
+    def open(self, fragment: str = "") -> Page:
+        self.page.goto(self.address + fragment)
+        return self.page
+
+    def number(self, script: str) -> float:
+        return float(self.page.evaluate(script))
+
+    def found(self, script: str) -> list[Any]:
+        """What a script lists."""
+        found = self.page.evaluate(script)
+        assert isinstance(found, list)
+        return found
+
+
+@contextmanager
+def visiting(
+    browser: Browser, address: str, *, size: ViewportSize = DESK, colours: Literal["light", "dark"] = "light"
+) -> Iterator[Visit]:
+    """A new visitor, without cookies."""
+    context = browser.new_context(viewport=size, color_scheme=colours, reduced_motion="reduce", locale="en-GB")
+    context.set_default_timeout(_PATIENCE)
+    page = context.new_page()
+    visit = Visit(page, address)
+    page.on("console", lambda message: visit.said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: visit.said.append(str(error)))
+    page.on("request", lambda request: visit.asked.append(request.url))
+    yield visit
+    context.close()
