@@ -334,6 +334,10 @@ MIGRATIONS = (
         started_at timestamptz NOT NULL DEFAULT now()
     );
     """,
+    """
+    ALTER TABLE headwater.groups
+        ADD COLUMN captured_changes bigint NOT NULL DEFAULT 0; -- rows that the log has got, in total
+    """,
 )
 
 
