@@ -122,7 +122,7 @@ class Pipeline:
 
     @contextmanager
     def process(self, what: str) -> Iterator[subprocess.Popen[bytes]]:
-        """`capture`, `deliver` or `serve`, as `headwater run` has it, in a process of its own from the block's start."""
+        """`capture`, `deliver` or `serve`, as `headwater run` has it, in a process that starts with the block."""
         command = [sys.executable, "-m", "bench.child", what, str(self.file), self.group]
         with (
             open(self.file.parent / f"{what}.log", "ab") as errors,

@@ -110,18 +110,28 @@ THROUGHPUT = [
         "What capture has passed, in bytes per second.",
         [(f"rate(headwater_group_captured_wal_bytes_total{G}{RATE})", "{{group}}")],
         "Bps",
+        width=6,
+    ),
+    Panel(
+        "Changes captured",
+        "Into the log, per second.",
+        [(f"rate(headwater_group_captured_changes_total{G}{RATE})", "{{group}}")],
+        "cps",
+        width=6,
     ),
     Panel(
         "Changes read from the log",
         "By deliveries, per second.",
         [(f"rate(headwater_delivery_read_changes_total{G}{RATE})", "{{group}}")],
         "cps",
+        width=6,
     ),
     Panel(
         "Net changes to the lake",
         "Inserts, updates and deletes, per second.",
         [(f"sum by (change) (rate(headwater_delivery_changes_total{G}{RATE}))", "{{change}}")],
         "cps",
+        width=6,
         stacked=True,
     ),
     Panel(

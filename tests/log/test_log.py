@@ -111,6 +111,14 @@ def test_a_file_that_is_not_registered_is_not_in_the_log(log: Log) -> None:
     assert log.end() == START
 
 
+def test_the_changes_that_the_log_has_got_are_counted_even_when_their_segments_are_gone(log: Log, state: State) -> None:
+    append(log, [100, 105], 110)
+    append(log, [110], 120)
+    log.register([], Lsn(120), Lsn(130))
+    assert log.trim(Lsn(120)) == 2
+    assert state.query("SELECT captured_changes FROM headwater.groups") == [(3,)]
+
+
 def test_reading_an_empty_stretch_returns_its_end(log: Log) -> None:
     log.register([], START, Lsn(500))
     assert log.read(START).upto == Lsn(500)

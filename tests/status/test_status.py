@@ -110,7 +110,7 @@ def test_the_numbers_follow_a_table_through_its_life(shop: Mirror) -> None:
     )
     shop.captured()
     (group,) = asked(shop).groups
-    assert group.staged_rows == 18
+    assert group.staged_rows == group.captured_changes == 18
     assert group.staged_segments >= 1
     assert (group.lag_seconds or 0) > 0
     assert group.slot_active is True

@@ -159,6 +159,15 @@ def test_a_counter_counts_on_when_the_state_counts_anew(group: Group, looks: Loo
     assert seen == sorted(seen)
 
 
+def test_changes_are_counted_as_the_log_gets_them(group: Group, looks: Looks) -> None:
+    metrics = Metrics(looks)
+    for total in (100, 130):
+        group.state.query("UPDATE headwater.groups SET captured_changes = %s RETURNING 1", (total,))
+        looks.see()
+        counted = Scraped(metrics).one("headwater_group_captured_changes_total", group="g")
+    assert counted == 30
+
+
 def test_counters_stand_still_while_the_state_does_not_answer(group: Group, looks: Looks) -> None:
     metrics, oid = Metrics(looks), group.oid("public.orders")
     looks.see()

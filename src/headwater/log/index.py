@@ -86,8 +86,12 @@ class Index:
         with self._state.transaction() as connection:
             moved = connection.execute(
                 "UPDATE headwater.groups SET captured_lsn = %s, confirmed_lsn = %s, captured_at = now(),"
-                " captured_commit_at = %s, updated_at = now() WHERE name = %s AND captured_lsn = %s",
-                (upto, upto, max((each.last_commit for each in written), default=None), self._group, after),
+                " captured_commit_at = %s, captured_changes = captured_changes + %s, updated_at = now()"
+                " WHERE name = %s AND captured_lsn = %s",
+                (
+                    *(upto, upto, max((each.last_commit for each in written), default=None)),
+                    *(sum(each.rows for each in written), self._group, after),
+                ),
             )
             if moved.rowcount != 1:
                 raise OperatorMustAct(

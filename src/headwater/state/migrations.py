@@ -338,6 +338,10 @@ MIGRATIONS = (
     ALTER TABLE headwater.tables ADD COLUMN error_kind text; -- of an ERRORED table
     UPDATE headwater.tables SET error_kind = 'configuration' WHERE state = 'ERRORED';
     """,
+    """
+    ALTER TABLE headwater.groups
+        ADD COLUMN captured_changes bigint NOT NULL DEFAULT 0; -- rows that the log has got, in total
+    """,
 )
 
 

@@ -74,6 +74,7 @@ class LogEnd:
     now: datetime
     at: datetime | None
     commit_at: datetime | None  # None: nothing was staged with it, so the log had all that was committed by then
+    changes: int = 0  # that the log has got, in total
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def _slots(source: State, names: Collection[str], lsn: Lsn) -> dict[str, SlotVie
 
 def recorded(state: State, group: str) -> LogEnd:
     rows = state.query(
-        "SELECT clock_timestamp(), captured_at, captured_commit_at FROM headwater.groups WHERE name = %s", (group,)
+        "SELECT clock_timestamp(), captured_at, captured_commit_at, captured_changes FROM headwater.groups"
+        " WHERE name = %s",
+        (group,),
     )
     return LogEnd(*rows[0])
 

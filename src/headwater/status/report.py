@@ -116,6 +116,7 @@ class GroupStatus:
     wal_safe_bytes: int | None = None  # that may be written before the slot is in danger; None: there is no limit
     unconfirmed_bytes: int | None = None  # of WAL, since what capture has confirmed
     captured_lsn: str | None = None
+    captured_changes: int = 0  # that the log has got, in total
     delivered_lsn: str | None = None
     delivered_at: datetime | None = None
     snapshot_id: int | None = None  # None too for a lake whose snapshots are of single tables
@@ -311,6 +312,7 @@ class _Asked:
             wal_safe_bytes=slot.safe_bytes if slot else None,
             unconfirmed_bytes=slot.unconfirmed_bytes if slot else None,
             captured_lsn=_text(row.captured_lsn),
+            captured_changes=noted.changes,
             delivered_lsn=_text(row.delivered_lsn),
             delivered_at=row.delivered_at,
             snapshot_id=row.snapshot_id,

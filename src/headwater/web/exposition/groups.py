@@ -32,6 +32,9 @@ _CAPTURED = _gauge("group_captured_lsn_bytes", "The log is complete up to here: 
 _CAPTURED_WAL = Metric(
     "headwater_group_captured_wal_bytes_total", "counter", _GROUP, "WAL of the source that capture has passed."
 )
+_CAPTURED_CHANGES = Metric(
+    "headwater_group_captured_changes_total", "counter", _GROUP, "Changes that capture has put into the log."
+)
 _DELIVERED = _gauge("group_delivered_lsn_bytes", "The position that the lake shows: an LSN as a number.")
 _DELIVERED_AT = _gauge("group_delivered_timestamp_seconds", "When the newest delivery was committed, in Unix time.")
 _SNAPSHOT = _gauge("group_snapshot_id", "The newest snapshot that Headwater committed; absent for Iceberg.")
@@ -73,19 +76,8 @@ _STAGE_LAG_BYTES = _gauge(
 )
 
 METRICS = (
-    *(
-        _STATE,
-        _ENABLED,
-        _LAG,
-        _LAG_BYTES,
-        _TABLES,
-        _SKIPPED,
-        _CAPTURED,
-        _CAPTURED_WAL,
-        _DELIVERED,
-        _DELIVERED_AT,
-        _SNAPSHOT,
-    ),
+    *(_STATE, _ENABLED, _LAG, _LAG_BYTES, _TABLES, _SKIPPED),
+    *(_CAPTURED, _CAPTURED_WAL, _CAPTURED_CHANGES, _DELIVERED, _DELIVERED_AT, _SNAPSHOT),
     *(_SLOT, _SLOT_ACTIVE, _WAL_STATUS, _WAL, _WAL_LIMIT, _WAL_SAFE, _UNCONFIRMED),
     *(_STAGED_ROWS, _STAGED_SEGMENTS, _SEGMENTS, _LOG, _LOG_NEEDED, _LOG_MAX, _OLDEST),
     *(_RUNNING, _STAGE_ERROR, _HEARTBEAT, _STARTED, _STAGE_LAG, _STAGE_LAG_BYTES),
@@ -103,6 +95,7 @@ def samples(group: GroupStatus, *, source_up: bool, enabled: bool) -> Iterator[S
     yield _SKIPPED.of(len(group.skipped), name)
     yield _CAPTURED.of(captured, name)
     yield _CAPTURED_WAL.of(captured, name)
+    yield _CAPTURED_CHANGES.of(group.captured_changes, name)
     yield _DELIVERED.of(delivered, name)
     yield _DELIVERED_AT.of(group.delivered_at.timestamp() if group.delivered_at else None, name)
     yield _SNAPSHOT.of(group.snapshot_id, name)
