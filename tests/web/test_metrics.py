@@ -26,6 +26,7 @@ from headwater.web.exposition.metric import Kind
 from headwater.web.exposition.overall import failures
 from headwater.web.exposition.routes import SHOWN_DESTINATIONS
 from headwater.web.metrics import METRICS, Metrics
+from tests.captured_group import until
 from tests.routed import RoutedShop
 from tests.web.looks import Group, Looks, everything
 from tests.web.served import Served
@@ -97,10 +98,9 @@ def test_before_the_state_has_answered_it_is_said_so_and_the_rest_is_absent(look
 def test_a_group_says_what_its_status_says(group: Group, looks: Looks) -> None:
     copied(group, "public.orders", 100)
     with group.running():
+        until(lambda: the(looks.see()).state == "RUNNING")
         status = looks.see()
         scraped = Scraped(Metrics(looks))
-        while the(status).capture.state != "RUNNING":
-            status, scraped = looks.see(), Scraped(Metrics(looks))
     now = the(status)
     assert scraped.one("headwater_state_up") == scraped.one("headwater_source_up") == 1
     assert scraped.one("headwater_group_lag_seconds", group="g") == now.lag_seconds
@@ -281,8 +281,7 @@ def test_what_maintenance_did_is_counted_when_it_was_done(group: Group, looks: L
 def test_the_processes_of_this_host_are_measured_with_what_they_started(group: Group, looks: Looks) -> None:
     metrics = Metrics(looks)
     with group.running():
-        while the(looks.see()).delivery.pid is None or the(looks.see()).capture.state != "RUNNING":
-            pass
+        until(lambda: the(looks.see()).state == "RUNNING")
         first, _ = Scraped(metrics), sum(range(2_000_000))
         scraped = Scraped(metrics)
     # Here both stages are this process, which delivery has last.
