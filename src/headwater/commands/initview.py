@@ -46,6 +46,10 @@ groups:
     # flush: {{interval: 2s, rows: 500000}}  # deliver after this time, or when this many changes wait
     # A pattern, as public.*, is all tables that match and can be mirrored, also those that are created later.
     tables:{tables}
+
+# The page at http://127.0.0.1:8080/ shows how everything is, while `headwater run` runs. Its buttons, and any other host than
+# this machine, need a token: {{host: 0.0.0.0, port: 8080, token: "${{HEADWATER_TOKEN}}"}}
+server: on
 """
 
 

@@ -53,9 +53,9 @@ def _news(before: TableStatus | None, now: TableStatus) -> Iterator[str]:
         yield f"{before.state} → {now.state}"
     if now.resync and now.resync != before.resync:
         yield f"is to be copied again: {now.resync}"
-    if now.error and now.error != before.error:
+    if now.error and now.error != before.error and now.state != "PAUSED":  # else it says why it is
         yield now.error
-    if before.error and not now.error:
+    if before.error and not now.error and before.state != "PAUSED":
         yield "goes on: the error is over"
     if now.quarantined > before.quarantined:
         yield f"quarantined values: {now.quarantined - before.quarantined:,} more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,7 @@ def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
     """Write the config with this lake, again at every start: the server's socket may have moved."""
     path = folder / "headwater.yaml"
     tables = "".join(f"      - public.{table}\n" for table in TABLES)
+    path.touch(mode=0o600)  # it has a token
     path.write_text(
         "# Written by `headwater demo` at every start.\n"
         f"source: {source!r}\n"
@@ -77,6 +79,7 @@ def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
         f"{tables}"
         f"{_route(lake)}"
         'spark: {master: "local[2]"}\n'
+        f"server: {{port: 0, token: {secrets.token_urlsafe(16)!r}}}\n"
     )
     return path
 

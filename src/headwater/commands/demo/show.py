@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -27,6 +27,8 @@ from headwater.commands.demo.workload import COMPANIES, TABLES, create
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
 from headwater.query import query
+from headwater.state import State
+from headwater.state.servers import served_at
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.words import counted
 
@@ -35,6 +37,7 @@ __all__ = ["show"]
 _RATE = 300.0  # row changes a second
 _REFRESH = 0.5
 _DRAIN = 300.0
+_SERVED = 120.0
 
 
 def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
@@ -53,12 +56,26 @@ def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
         shop = stack.enter_context(Shop(url, stop, _RATE))
         observer = Observer(config, shop.tally)
         stack.callback(observer.close)
+        print(f"page {_page(config, mirror)}", flush=True)
         print(f"mirroring into {home / 'lake.sqlite'}; its log is {mirror.log}", flush=True)
         with View(console) as view:
             _mirror(observer, mirror, shop, view, stop, seconds)
             _drain(observer, mirror, shop, view)
         _verify(path)
         print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home, lake)}", flush=True)
+
+
+def _page(config: Config, mirror: MirrorProcess) -> str:
+    """The page's address, with the token for the browser, which keeps what is after # to itself."""
+    assert config.server is not None, "write_config writes one"
+    with closing(State.connect(config.state_url)) as state:
+        deadline = time.monotonic() + _SERVED
+        while not (found := served_at(state, config.log.path)):
+            mirror.look()
+            if time.monotonic() > deadline:
+                raise CheckFailed(f"the page is not served after {_SERVED:.0f} s", hint=f"see {mirror.log}")
+            time.sleep(_REFRESH)
+    return f"{found[-1]}#token={config.server.token.get_secret_value()}"
 
 
 def _mirror(
