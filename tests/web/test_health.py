@@ -116,7 +116,7 @@ def test_ready_means_that_every_group_is_within_its_bounds(look: Look, reasons: 
 
 
 def test_a_group_that_flushes_seldom_may_be_further_behind(tmp_path: Path) -> None:
-    file = config_file(tmp_path, "postgresql://nobody@/nowhere")
+    file = config_file(tmp_path, "postgresql://app@/nowhere")
     file.write_text(file.read_text().replace("lake: main,", "lake: main, flush: {interval: 1m},"))
     look = replace(seen(lag_seconds=170.0), config=loaded(file))
     assert unready(look) == []
@@ -124,7 +124,7 @@ def test_a_group_that_flushes_seldom_may_be_further_behind(tmp_path: Path) -> No
     assert unready(replace(seen(lag_seconds=190.0), config=loaded(file))) != []
 
 
-def test_whoever_asks_is_told_that_it_is_alive(site: Served) -> None:
+def test_anyone_may_ask_whether_it_is_alive(site: Served) -> None:
     found = site.get("/healthz", Authorization="")
     assert (found.status, found.json) == (200, {"alive": True})
 

@@ -26,7 +26,7 @@ PAGE = {("GET", "/"), ("GET", "/static/{name}")}
 
 @pytest.fixture
 def application(tmp_path: Path) -> Starlette:
-    file = config_file(tmp_path, "postgresql://nobody@/nowhere")
+    file = config_file(tmp_path, "postgresql://app@/nowhere")
     facts = Facts(loaded(file), {}, Reloading(file, {}))
     return starlette(Site(facts, Server(), {}, file, threading.Event(), threading.Event()))
 

@@ -120,6 +120,7 @@ def test_the_server_is_killed_and_comes_back_while_the_run_goes_on(database: str
         assert run.process.wait(120) == 0
         assert "server ended with -9, starting it again in 1 s" in run.said()
     finally:
+        print(run.said())
         run.kill()
 
 

@@ -47,8 +47,8 @@ groups:
     # A pattern, as public.*, is all tables that match and can be mirrored, also those that are created later.
     tables:{tables}
 
-# While `headwater run` runs, the page at http://127.0.0.1:8080/ shows how everything is. Its buttons, and any host
-# other than this machine, need a token: {{host: 0.0.0.0, port: 8080, token: "${{HEADWATER_TOKEN}}"}}
+# The page at http://127.0.0.1:8080/ shows how everything is while `headwater run` runs. Its buttons, and any other host
+# than this machine, need a token: {{host: 0.0.0.0, port: 8080, token: "${{NAME}}"}}
 server: on
 """
 

@@ -40,7 +40,7 @@ class Child:
     restart_at: float = 0.0
     gave_up: int | None = None
     worked: bool = False  # it has lived for long enough
-    told: bool = False  # to go on, and so are those that come after it
+    released: bool = False  # it need not wait, and nor do those that come after it
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Child:
         )
         self.started = time.monotonic()
         logger.info("started %s", self.name, extra={"child": self.name, "pid": self.process.pid})
-        if self.told:
+        if self.released:
             self._write()
 
     def look(self) -> None:
@@ -88,7 +88,7 @@ class Child:
 
     def tell(self) -> None:
         """Tell the child that waits for it to go on, now and after every start; see `parent_gone`."""
-        self.told = True
+        self.released = True
         self._write()
 
     def _write(self) -> None:

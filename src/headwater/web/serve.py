@@ -29,7 +29,7 @@ __all__ = ["Serving", "address", "serve"]
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN = 5.0  # seconds, as long as the port is taken
-MOST_CONNECTIONS = 300  # at once; the others are told to come again
+MOST_CONNECTIONS = 300  # at once; of the others, each gets a 503
 HEAD_BYTES = 32 * 1024  # of a request, with all its headers
 KEEP_ALIVE, GRACE = 15, 3  # seconds
 _OTHERS = {"0.0.0.0", "::"}  # every address of this machine

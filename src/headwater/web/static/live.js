@@ -2,7 +2,7 @@
 // connection is alive, and the status with which the service refuses it.
 
 const SILENT = 40_000; // milliseconds; a comment comes every 15 seconds
-const HIDDEN = 60_000; // a page that nobody looks at lets the connection go
+const HIDDEN = 60_000; // a hidden page lets the connection go
 const WAITS = [500, 1000, 2000, 5000];
 
 /** One event of the stream: its name, and what it says. */

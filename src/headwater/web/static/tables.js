@@ -46,7 +46,7 @@ export class Tables {
   update(group) {
     this.#group = group;
     this.chips.show(countsOf(group.tables));
-    // Rows stay where they are while somebody is about to press one.
+    // Rows stay where they are while one of them is about to be pressed.
     this.#draw(!this.table.matches(":hover, :focus-within"));
   }
 

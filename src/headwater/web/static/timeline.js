@@ -14,7 +14,7 @@ const PHASES = {
 const NAMES = Object.keys(PHASES);
 
 const total = (delivery) => NAMES.reduce((sum, name) => sum + (delivery.phases[name] ?? 0), 0);
-const told = (delivery) => NAMES.map((name) => `${name} ${duration(delivery.phases[name] ?? 0)}`).join(", ");
+const inWords = (delivery) => NAMES.map((name) => `${name} ${duration(delivery.phases[name] ?? 0)}`).join(", ");
 
 export class Timeline {
   #deliveries = [];
@@ -70,7 +70,7 @@ export class Timeline {
       attr(when, "title", wholeTime(delivery.at));
       text(took, duration(node.seconds));
       text(what, said(delivery));
-      attr(phases, "aria-label", told(delivery));
+      attr(phases, "aria-label", inWords(delivery));
       parts.forEach((part, n) => {
         part.style.flexGrow = delivery.phases[NAMES[n]] ?? 0;
       });
