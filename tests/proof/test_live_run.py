@@ -21,6 +21,7 @@ source: {source}
 log: ./log
 lakes: {{main: {{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}}}
 groups: {{shop: {{lake: main, flush: {{interval: 200ms}}, tables: [public.orders]}}}}
+server: {{port: 0}}
 spark: {{master: "local[1]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}}}
 """
 
@@ -77,6 +78,7 @@ def test_the_page_shows_the_tables_and_what_was_delivered(seen: Seen) -> None:
         "shop → main",
         "public.orders",
         "1,279",
+        "http://127.0.0.1:",
         "+45 ~0 -0",
     ):
         assert fact in seen.text, fact
