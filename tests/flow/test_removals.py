@@ -205,10 +205,8 @@ def test_readers_of_the_changes_see_the_rows_go(mirror: Mirror) -> None:
     started(mirror, *DAYS, ROWS)
     assert not after(mirror, "TRUNCATE p2")
     ((last,),) = mirror.ask("SELECT max(snapshot_id) FROM lake.snapshots()")
-    gone = mirror.ask(
-        f"SELECT id FROM ducklake_table_changes('lake', 'public', 'p', 0, {last})"
-        " WHERE change_type = 'delete' ORDER BY id"
-    )
+    changes = f"ducklake_table_changes('lake', 'public', 'p', 0, {last})"
+    gone = mirror.ask(f"SELECT id FROM {changes} WHERE change_type = 'delete' ORDER BY id")
     assert gone == [(1,), (4,), (7,), (10,)]
 
 
