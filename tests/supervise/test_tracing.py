@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.collector import Collector
 
 from headwater.change import Lsn
 from headwater.flow import Delivered
@@ -26,52 +23,6 @@ from headwater.supervise.tracing import trace, tracing
 PHASES = Phases(wait=1.5, fold=0.25, locate=0.0, write=0.5, commit=0.125)
 COUNTS = Counts(inserted=5, updated=3, deleted=1)
 DONE = Delivered(Lsn(0x1A2B), 42, work=Work(12, 4096, datetime.now(UTC), PHASES, COUNTS, (7, 8)))
-
-
-class Collector:
-    """An OTLP collector that keeps what it is sent; `status` is what it answers."""
-
-    def __init__(self) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-        self.paths: list[str] = []
-        self.status = 200
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def names(self) -> list[str]:
-        scopes = [scope for each in self.requests for one in each.resource_spans for scope in one.scope_spans]
-        return sorted(span.name for scope in scopes for span in scope.spans)
-
-    @contextmanager
-    def running(self) -> Iterator[Collector]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.paths.append(self.path)
-                collector.requests.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(collector.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Not into the tests' output."""
-
-        return Handler
 
 
 @pytest.fixture
@@ -116,9 +67,9 @@ def test_a_delivery_that_changed_nothing_leaves_no_trace() -> None:
 
 
 def test_a_collector_has_everything_when_the_process_ends(collector: Collector) -> None:
-    with tracing(collector.url) as told:
-        told("shop", DONE)
-        told("app", DONE)
+    with tracing(collector.url) as observe:
+        observe("shop", DONE)
+        observe("app", DONE)
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.names() == sorted(["headwater.delivery", "wait", "fold", "locate", "write", "commit"] * 2)
     (service,) = {
@@ -135,17 +86,17 @@ def test_the_name_of_the_service_is_what_the_operator_says(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mirror-of-the-shop")
-    with tracing(collector.url + "/") as told:
-        told("shop", DONE)
+    with tracing(collector.url + "/") as observe:
+        observe("shop", DONE)
     attributes = [each for one in collector.requests[0].resource_spans for each in one.resource.attributes]
     assert {"mirror-of-the-shop"} == {each.value.string_value for each in attributes if each.key == "service.name"}
     assert collector.paths == ["/v1/traces"]
 
 
-def test_a_collector_that_refuses_disturbs_nobody(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_refuses_disturbs_no_delivery(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
     collector.status = 400
-    with tracing(collector.url) as told:
-        told("shop", DONE)
+    with tracing(collector.url) as observe:
+        observe("shop", DONE)
     assert len(collector.requests) == 1
     assert "400" in caplog.text
 
@@ -163,7 +114,7 @@ def test_without_the_package_a_warning_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)  # as if it were not installed
-    with caplog.at_level(logging.WARNING), tracing("http://127.0.0.1:4318") as told:
-        told("shop", DONE)
+    with caplog.at_level(logging.WARNING), tracing("http://127.0.0.1:4318") as observe:
+        observe("shop", DONE)
     assert "no traces are sent to http://127.0.0.1:4318" in caplog.text
     assert "pip install 'headwater[tracing]'" in caplog.text

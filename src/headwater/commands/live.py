@@ -36,7 +36,7 @@ def listing(titles: Sequence[str], lines: Iterable[Sequence[str | Text]], right:
     """A line for each of something, with the columns named `right` to the right."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for title in titles:
-        table.add_column(title, justify="right" if title in right else "left")
+        table.add_column(title, justify="right" if title in right else "left", no_wrap=True)
     for line in lines:
         table.add_row(*(Text(each) if isinstance(each, str) else each for each in line))
     return table

@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from headwater.commands.options import Options, common_options
-from headwater.commands.telling import told
+from headwater.commands.runoutput import shown
 from headwater.config import DEFAULT_FILE
 
 __all__ = ["capture", "deliver", "run", "serve"]
@@ -61,7 +61,7 @@ def run(
         given = "--standby" if standby else "--recopy"
         raise click.UsageError(f"{given} does not go with --role deliver: the run that captures makes the groups ready")
     config, file = options.config(), (options.file or DEFAULT_FILE).resolve()
-    with told(options, config, log_file) as ended:
+    with shown(options, config, log_file) as ended:
         logger.info("checking the source and the lakes, then starting Spark, which takes some seconds")
         from headwater.checks import check as find  # only now: it takes a second
         from headwater.supervise.running import RunOptions

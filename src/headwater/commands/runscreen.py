@@ -23,6 +23,7 @@ from headwater.logs import redact
 from headwater.state import State
 from headwater.status import open_status
 from headwater.supervise.effective import with_state
+from headwater.supervise.running import STOPPING
 
 __all__ = ["Screen"]
 
@@ -33,7 +34,7 @@ LEAVE_AFTER = 2.0  # what the state does not answer by then is not shown any mor
 
 
 class Screen(logging.Handler):
-    """Draws the page of a run once a second, beside the supervisor; it is also told what that one logs."""
+    """Draws the page of a run once a second, beside the supervisor, whose last line of the log is in it."""
 
     def __init__(self, config: Config, env: Mapping[str, str], terminal: TextIO, log: Path) -> None:
         super().__init__(logging.INFO)
@@ -86,7 +87,8 @@ class Screen(logging.Handler):
 
     def _show(self, problem: str | None = None) -> None:
         elapsed = time.monotonic() - self._began
-        self._look = replace(self._look, elapsed=elapsed, said=self._said, problem=problem)
+        stopping = self._look.stopping or self._said == STOPPING
+        self._look = replace(self._look, elapsed=elapsed, said=self._said, stopping=stopping, problem=problem)
         if not self._stop.is_set():
             size = os.get_terminal_size(self._terminal.fileno())  # rich would ask our standard output, which is the log
             self._console.size = size.columns or WIDTH, size.lines or HEIGHT

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -34,10 +34,10 @@ class RunLook:
     elapsed: float
     log: str  # the file
     said: str = ""  # by the supervisor, last
+    stopping: bool = False
     status: Status | None = None  # None: nothing is known yet
     rates: Changes = field(default_factory=dict)
     deliveries: Sequence[DeliveryRow] = ()  # the newest first
-    addresses: tuple[str, ...] = ()  # of the page
     problem: str | None = None  # why there is nothing newer
 
     @property
@@ -51,6 +51,8 @@ class RunLook:
 
     @property
     def headline(self) -> str:
+        if self.stopping:
+            return "stopping"
         if self.status is None or any(each.state == "STARTING" for each in self.status.groups):
             return "starting"
         return counted(len(self.problems), "problem") if self.problems else "mirroring"
@@ -79,8 +81,8 @@ def _changes(table: TableStatus) -> int:
 
 def page(look: RunLook, height: int) -> RenderableType:
     """The look as a panel that is about as high as the terminal."""
-    above: list[Table | Text] = [*_known(look)]
-    below: list[Table | Text] = [*_routes(look), *_deliveries(look), *_problems(look), _footer(look)]
+    above: list[Table | Text] = [*_known(look), *_problems(look)]
+    below: list[Table | Text] = [*_routes(look), *_deliveries(look, height // 8), _footer(look)]
     groups = look.status.groups if look.status else ()
     room = height - FRAME - sum(_lines(part) + 1 for part in (*above, *below))
     most = max(FEWEST, room // len(groups) - TITLES) if groups else 0
@@ -92,14 +94,16 @@ def _lines(part: Table | Text) -> int:
 
 
 def _known(look: RunLook) -> Iterator[Table]:
-    rows = [("page", each) for each in look.addresses]
-    if look.status is not None and look.status.source_lsn is not None:
+    if look.status is None:
+        return
+    rows = [("page", each) for each in look.status.servers]
+    if look.status.source_lsn is not None:
         rows.append(("source", f"WAL at {look.status.source_lsn}"))
     if rows:
         yield facts(rows)
 
 
-def _group(group: GroupStatus, rates: Changes, most: int) -> Table | Text:
+def _group(group: GroupStatus, rates: Changes, most: int) -> RenderableType:
     title = Text.assemble(f"{group.name} → {group.lake}: ", state_text(group.state), f", {how_far(group)}")
     if not group.tables:
         return title
@@ -108,14 +112,8 @@ def _group(group: GroupStatus, rates: Changes, most: int) -> Table | Text:
     lines: list[tuple[str | Text, ...]] = [_line(each, rates.get((group.name, each.table), 0.0)) for each in shown]
     if more := troubled[len(shown) :]:
         lines.append((f"and {len(more):,} more: headwater status", "", "", "", ""))
-    return _under(title, lines)
-
-
-def _under(title: Text, lines: Sequence[tuple[str | Text, ...]]) -> Table:
     titles = ("table", "state", "rows", "changes/s", "lag")
-    table = listing(titles, lines, right=titles[2:])
-    table.title, table.title_justify, table.title_style = title, "left", ""
-    return table
+    return Group(title, listing(titles, lines, right=titles[2:]))
 
 
 def _line(table: TableStatus, rate: float) -> tuple[str | Text, ...]:
@@ -142,10 +140,10 @@ def _route(route: RouteStatus) -> Text:
     return Text.assemble(f"route {route.name}: ", Text(", ").join(parts) if parts else "no destinations yet")
 
 
-def _deliveries(look: RunLook) -> Iterator[Table]:
-    if look.deliveries:
+def _deliveries(look: RunLook, most: int) -> Iterator[Table]:
+    if look.deliveries and most:
         titles = ("delivered", "group", "source at", "rows", "lag", "waited", "took")
-        lines = map(_delivery, look.deliveries[:DELIVERIES])
+        lines = map(_delivery, look.deliveries[: min(most, DELIVERIES)])
         yield listing(titles, lines, right=titles[4:])
 
 

@@ -11,13 +11,13 @@ from headwater.flow.routing import Destinations
 from headwater.lake.stream import Stream
 from headwater.supervise.precedence import Precedence
 
-__all__ = ["Beside", "Tended", "Told", "nobody", "route_deliveries"]
+__all__ = ["Beside", "Observer", "Tended", "ignored", "route_deliveries"]
 
-Told = Callable[[str, Delivered], None]  # who hears of each delivery of a group
+Observer = Callable[[str, Delivered], None]  # what is called with each delivery of a group
 
 
-def nobody(group: str, done: Delivered) -> None:
-    """Nobody hears of it."""
+def ignored(group: str, done: Delivered) -> None:
+    """No one needs to know of it."""
 
 
 def route_deliveries(route: str) -> str:
@@ -40,8 +40,8 @@ class Tended:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Who is at work on which lake, which lakes are those of destinations, and who is told of a group's deliveries."""
+    """Who is at work on which lake, which lakes are those of destinations, and who hears of a group's deliveries."""
 
     precedence: Precedence = field(default_factory=Precedence)
     tended: Tended = field(default_factory=Tended)
-    told: Told = nobody
+    on_delivery: Observer = ignored

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 from headwater.spark import session, warm_up
 from headwater.state import State
 from headwater.state.sharing import Share
-from headwater.supervise.beside import Beside, Told
+from headwater.supervise.beside import Beside, Observer
 from headwater.supervise.effective import served
 from headwater.supervise.groupdelivery import DRAIN_SECONDS, GroupDelivery
 from headwater.supervise.opening import open_state
@@ -42,9 +42,11 @@ def deliver_forever(
     begin: threading.Event,
     *,
     all_needed: bool,
-    told: Told,
+    on_delivery: Observer,
 ) -> int:
-    """Deliver every group and route until `stop`, once `begin` is set; an exit code. `told` hears of each delivery.
+    """Deliver every group and route until `stop`, once `begin` is set; an exit code.
+
+    `on_delivery` is called with each delivery of a group, in the group's thread.
 
     A dead JVM ends the process: the supervisor starts a new one. A group or route that cannot go on leaves the others
     alone, unless `all_needed`. Groups come and go with the config in force; what the `file` says about routes is taken
@@ -55,7 +57,8 @@ def deliver_forever(
     while not begin.wait(LOOK_EVERY) and not stop.is_set():
         pass
     with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
-        deliveries = _Deliveries(config, env, spark, stop, file, share, Beside(told=told), all_needed=all_needed)
+        beside = Beside(on_delivery=on_delivery)
+        deliveries = _Deliveries(config, env, spark, stop, file, share, beside, all_needed=all_needed)
         while not stop.is_set() and not deliveries.over():
             deliveries.look(state)
             stop.wait(LOOK_EVERY)

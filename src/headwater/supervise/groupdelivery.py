@@ -150,7 +150,7 @@ class GroupDelivery(DeliveryThread):
         except (CommitConflict, CommitUnknown, AlreadyDelivered) as error:
             logger.warning("planning again: %s", error)  # the lake's position says what landed
             return None
-        self._beside.told(self._group, done)
+        self._beside.on_delivery(self._group, done)
         if done.landed:
             landed = done.landed.values()
             logger.info(

@@ -31,11 +31,12 @@ from headwater.supervise.serverprocess import GRACE, ServerProcess
 from headwater.supervise.serving import Serving
 from headwater.supervise.tracing import tracing
 
-__all__ = ["RunOptions", "capture_child", "deliver_child", "ready", "run"]
+__all__ = ["STOPPING", "RunOptions", "capture_child", "deliver_child", "ready", "run"]
 
 logger = logging.getLogger(__name__)
 
 CAPTURE_GRACE, DELIVERY_GRACE = 15.0, DRAIN_SECONDS + 15
+STOPPING = "stopping: capture first, then delivery drains what is staged"
 FENCE_TTL = 7 * 24 * 3600.0
 
 
@@ -142,7 +143,7 @@ def _lead(
             return False  # the children wait for it, too
 
     code = watch([serving.captures, delivery], stop, done, all_needed=until_caught_up)
-    logger.info("stopping: capture first, then delivery drains what is staged")
+    logger.info(STOPPING)
     stop_all([serving.captures, delivery])
     return _ended(serving.config, state, code, options)
 
@@ -271,6 +272,6 @@ def deliver_child(
     begin = threading.Event()
     if not wait:
         begin.set()
-    with stopped_by_signals() as stop, tracing(traces) as told:
+    with stopped_by_signals() as stop, tracing(traces) as on_delivery:
         parent_gone(stop, DELIVERY_GRACE, begin)
-        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, told=told)
+        return deliver_forever(config, env, stop, file, begin, all_needed=all_needed, on_delivery=on_delivery)

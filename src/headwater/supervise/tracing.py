@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater import __version__
 from headwater.flow import Delivered
-from headwater.supervise.beside import Told, nobody
+from headwater.supervise.beside import Observer, ignored
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -30,14 +30,14 @@ EXPORT_SECONDS = 5.0  # that a collector which does not answer may hold up the e
 
 
 @contextmanager
-def tracing(endpoint: str | None) -> Iterator[Told]:
-    """Inside, what is told becomes traces for the OTLP collector at this URL; without one, nothing.
+def tracing(endpoint: str | None) -> Iterator[Observer]:
+    """Inside, what is yielded makes traces of deliveries for the OTLP collector at this URL; without one, nothing.
 
     What the other OTEL_* variables say about spans, headers and certificates is up to OpenTelemetry.
     """
     provider = _provider(endpoint) if endpoint else None
     if provider is None:
-        yield nobody
+        yield ignored
         return
     try:
         yield partial(trace, provider.get_tracer("headwater", __version__))

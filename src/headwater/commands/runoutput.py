@@ -1,4 +1,4 @@
-"""How a run tells what happens: by its log alone, or by a live page on the terminal and the log in a file."""
+"""How a run shows what happens: by its log alone, or by a live page on the terminal and the log in a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.errors import ConfigError
 from headwater.logs import configure
 from headwater.words import duration_text
 
-__all__ = ["Ended", "into_file", "told"]
+__all__ = ["Ended", "into_file", "shown"]
 
 DEFAULT_LOG = "headwater.log"  # beside the config
 END_OF_LOG = 5  # lines that are shown when a run ends badly
@@ -25,14 +25,14 @@ END_OF_LOG = 5  # lines that are shown when a run ends badly
 
 @dataclass(slots=True)
 class Ended:
-    """How the run has ended; None: by an error, which whoever called it will tell."""
+    """How the run has ended; None: by an error, which is shown by whoever called it."""
 
     code: int | None = None
 
 
 @contextmanager
-def told(options: Options, config: Config, log_file: Path | None) -> Iterator[Ended]:
-    """Inside, what happens is told; what is yielded is to know how it ended.
+def shown(options: Options, config: Config, log_file: Path | None) -> Iterator[Ended]:
+    """Inside, what happens is shown; what is yielded is to know how it ended.
 
     A live page needs a terminal. The log is there instead if a format was asked for, unless a file was, too.
     """
@@ -75,8 +75,8 @@ def into_file(path: Path) -> Iterator[TextIO]:
         os.dup2(log, stream)
     os.close(log)
     try:
-        with open(os.dup(before[1]), "w", encoding=sys.stdout.encoding, errors="replace") as shown:
-            yield shown
+        with open(os.dup(before[1]), "w", encoding=sys.stdout.encoding, errors="replace") as terminal:
+            yield terminal
     finally:
         _flush()
         for stream, kept in before.items():
