@@ -120,7 +120,8 @@ def test_when_its_process_is_killed_the_page_comes_back_and_the_run_goes_on(data
         assert run.process.wait(120) == 0
         assert "server ended with -9, starting it again in 1 s" in run.said()
     finally:
-        run.kill()
+        if run.alive:
+            run.kill()
 
 
 def _until_served(database: str, run: Run, folder: Path, besides: str = "") -> str:
