@@ -74,9 +74,9 @@ def test_wishes_that_make_no_sense_are_refused(site: Served) -> None:
     for body in ({}, {"table": 7}, {"table": "a.b", "copy": "yes"}, {"table": "a.b", "wrong": 1}, {"table": "a.b.c.d"}):
         found = site.post(add, body)
         assert (found.status, bool(found.json["hint"])) == (422, True), body
-    wrongs: tuple[dict[str, object], ...] = ({"tables": "x"}, {"tables": [1]}, {"names": []})
-    for wrong in wrongs:
-        assert site.post("/api/v1/verify", wrong).status == 422, wrong
+    wrong: list[dict[str, object]] = [{"tables": "x"}, {"tables": [1]}, {"names": []}]
+    for names in wrong:
+        assert site.post("/api/v1/verify", names).status == 422, names
 
 
 def test_names_with_anything_in_them_are_found(site: Served, state: State, database: str) -> None:
