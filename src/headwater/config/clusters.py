@@ -18,7 +18,7 @@ _LAKES = (("lakes", "*"), ("routes", "*", "to", "lake_template"))
 def out_of_reach(document: Document) -> Iterator[ConfigError]:
     """Every place on this machine's disks, if the file names a cluster.
 
-    A task would make such a folder on its own machine and write to it, and nobody else would ever find the files.
+    A task would make such a folder on its own machine and write to it, and no other process would ever find the files.
     """
     masters = [master for _, master in document.find("spark", "master")]
     if not any(isinstance(master, str) and is_cluster(master) for master in masters):

@@ -36,10 +36,10 @@ def hand_over_s3(spark: SparkSession, env: Mapping[str, str]) -> None:
 
 def await_executors(spark: SparkSession, master: str) -> None:
     """Return once there is an executor: what Spark says about a wait would not be seen, and jobs only hang."""
-    told = time.monotonic()
+    warned = time.monotonic()
     while _executors(spark, master) == 0:
-        if time.monotonic() - told >= TELL_EVERY:
-            told = time.monotonic()
+        if time.monotonic() - warned >= TELL_EVERY:
+            warned = time.monotonic()
             logger.warning(
                 "Spark's master %s has given us no executor yet: its workers may be down, have too few cores or too"
                 " little memory, or other applications (each run, verify and maintain is one) have all their cores,"
