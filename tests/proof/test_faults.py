@@ -105,7 +105,9 @@ class Shop:
             wait_for(lambda: log.end() >= now, f"the log has {now}", LONG)
 
     def verified(self, **environment: str) -> None:
-        code, said = headwater(self.file, "verify", "--timeout", "150", environment=environment)
+        code, said = headwater(
+            self.file, "verify", "--timeout", str(int(LONG)), environment=environment, timeout=2 * LONG
+        )
         assert code == 0, f"{said}\n{self.runs[-1].said()}"
 
     def close(self) -> None:
