@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.state import State
-from headwater.status import GroupStatus, PartStatus, Status, TableStatus
+from headwater.status import GroupStatus, PartStatus, RouteStatus, Status, TableStatus
 from headwater.web.facts import Look
 from headwater.web.verdict import problems, unready, verdict
 from tests.web.served import Served, config_file, loaded, served
@@ -83,6 +83,33 @@ OFF = replace(seen(part={"state": "STOPPED"}), disabled=frozenset({"shop"}))
 )
 def test_the_verdict_is_one_word_and_one_sentence(look: Look, word: str, sentence: str) -> None:
     assert verdict(look) == (word, sentence)
+
+
+@pytest.mark.parametrize(
+    ("group", "found"),
+    [
+        ({"part": {"state": "STARTING"}}, []),
+        ({"table": {"state": "PENDING"}}, []),
+        ({"table": {"state": "PENDING"}, "delivered_lsn": "0/10"}, ["route by_company: no lake yet"]),
+        ({}, ["route by_company: no lake yet"]),
+    ],
+)
+def test_a_route_is_no_problem_before_there_is_anything_to_read(group: dict[str, Any], found: list[str]) -> None:
+    look = seen(**group)
+    assert look.status is not None
+    route = RouteStatus(
+        name="by_company",
+        source="lake main",
+        running=False,
+        position=None,
+        source_position=None,
+        source_error="no lake yet",
+        unknown_rows=0,
+        null_rows=0,
+        instances=(),
+    )
+    look = replace(look, status=replace(look.status, routes=(route,)))
+    assert [each.what.replace("its source cannot be read: ", "") for each in problems(look)] == found
 
 
 def test_a_problem_says_where_it_is_and_what_to_do() -> None:

@@ -53,8 +53,8 @@ def verdict(look: Look) -> tuple[Verdict, str]:
     if errors:
         more = f" And {counted(len(errors) - 1, 'more problem')}." if len(errors) > 1 else ""
         return "trouble", f"{_sentence(errors[0].what)}{more}"
-    groups = [each for each in look.status.groups if each.name not in look.disabled]
-    if any("STARTING" in (each.capture.state, each.delivery.state) for each in groups):
+    groups = _served(look, look.status)
+    if any(_starts(each) for each in groups):
         return "starting", "Headwater is starting."
     late = [each for each in groups if _late(look, each)]
     if late:
@@ -107,8 +107,8 @@ def _problems(look: Look) -> Iterator[Problem]:
             continue
         yield from _of_group(group, source=now.source_error is None)
         yield from (each for table in group.tables for each in _of_table(table))
-    for route in now.routes:
-        yield from _of_route(route)
+    if not any(_begins(each) for each in _served(look, now)):
+        yield from (each for route in now.routes for each in _of_route(route))
     for left in now.leftovers:
         yield Problem(severity="warning", what=str(left))
 
@@ -151,6 +151,20 @@ def _of_route(route: RouteStatus) -> Iterator[Problem]:
     for each in route.problems:
         what, _, hint = each.partition("\nhint: ")
         yield Problem(severity="error", what=f"route {route.name}: {what}", hint=hint or None, route=route.name)
+
+
+def _served(look: Look, now: Status) -> list[GroupStatus]:
+    return [each for each in now.groups if each.name not in look.disabled]
+
+
+def _starts(group: GroupStatus) -> bool:
+    return "STARTING" in (group.capture.state, group.delivery.state)
+
+
+def _begins(group: GroupStatus) -> bool:
+    """Whether it starts, or makes its first copy: what routes need is not there yet, and no fault of theirs."""
+    first = group.delivered_lsn is None and any(each.state in _COPYING for each in group.tables)
+    return _starts(group) or (first and group.delivery.state == "RUNNING")
 
 
 def _stale(part: PartStatus) -> bool:
