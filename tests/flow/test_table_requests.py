@@ -12,7 +12,7 @@ from tests.serving import handled
 from headwater import flow
 from headwater.commands.cli import cli
 from headwater.state import TableRow
-from headwater.state.transitions import Removed
+from headwater.state.transitions import Removed, Stopped
 
 
 @pytest.fixture
@@ -86,6 +86,12 @@ def test_a_table_is_copied_again_on_request_and_its_old_rows_are_there_until_the
     assert (row_of(shop, "orders").state, row_of(shop, "orders").resync) == ("PENDING", "it was asked for")
     assert shop.settle()
     shop.assert_equal("orders", "items")
+
+
+def test_the_list_says_in_one_line_why_a_table_does_not_go_on_and_what_to_do(shop: Mirror) -> None:
+    shop.m.state.record("g", row_of(shop, "orders").oid, Stopped("a column is gone\nhint: put it back"))
+    (line,) = [each for each in table(shop, "list").output.splitlines() if "public.orders" in each]
+    assert line.endswith("a column is gone; put it back")
 
 
 def test_the_list_has_every_table_for_people_and_for_programs(shop: Mirror) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from headwater.words import counted
 
 if TYPE_CHECKING:
     from headwater.state import Verb
+    from headwater.supervise.tablerequests import ListedTable
 
 __all__ = ["table"]
 
@@ -50,13 +51,18 @@ def table_list(options: Options, group: str | None, as_json: bool) -> None:
     rows = [
         (
             *(each.group, each.table, each.lake_table or "", each.state or "", each.position or ""),
-            "; ".join(filter(None, (each.resync or each.error, *(f"{verb} waits" for verb in each.waiting)))),
+            "; ".join(filter(None, (*_why(each), *(f"{verb} waits" for verb in each.waiting)))),
         )
         for each in found
     ]
     render.print_table(("group", "table", "in the lake", "state", "position", "why"), rows)
     for name in dict.fromkeys(each.group for each in found if not each.running):
         click.echo(f"group {name!r} is not running: what was asked of its tables waits for `headwater run`")
+
+
+def _why(table: ListedTable) -> Sequence[str]:
+    """Why it does not go on, and what to do."""
+    return (table.resync or table.error or "").split("\nhint: ")
 
 
 def _on_tables(command: Command) -> Command:
