@@ -268,3 +268,12 @@ def test_what_is_waited_for_is_seen_before_the_wait_is_over(shop: Waiting) -> No
         shop.delivered()
         shop.group.settle()
         assert waiting.result(10)
+
+
+def test_a_wait_is_over_when_its_call_is_and_not_its_transaction(shop: Waiting) -> None:
+    shop.group.settle()
+    with shop.state.transaction() as connection:
+        connection.execute("DELETE FROM headwater.fences")
+    with psycopg.connect(shop.url) as connection:
+        assert connection.execute("SELECT headwater.wait_for(timeout => '30s')").fetchone() == (True,)
+        assert shop.state.awaited("shop") == Lsn(0)

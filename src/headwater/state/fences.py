@@ -6,6 +6,7 @@ from headwater.change import Lsn
 from headwater.postgres.connect import Connection
 from headwater.state.database import Database
 from headwater.state.rows import Fence
+from headwater.state.waitfunction import AWAITED
 
 __all__ = ["Fences"]
 
@@ -43,7 +44,7 @@ class Fences(Database):
     def awaited(self, group: str) -> Lsn:
         """The furthest position that is waited for, by a fence or by `headwater.wait_for`; 0/0 if none is."""
         ((lsn,),) = self.query(
-            "SELECT greatest('0/0'::pg_lsn + coalesce(pg_sequence_last_value('headwater.awaited'), 0), max(lsn))"
+            f"SELECT coalesce(greatest({AWAITED}, max(lsn)), '0/0')"
             " FROM headwater.fences WHERE group_name = %s AND reached_snapshot IS NULL AND expires_at > now()",
             (group,),
         )

@@ -266,9 +266,6 @@ MIGRATIONS = (
         table_name text NOT NULL,
         PRIMARY KEY (group_name, table_name)
     );
-    -- The furthest LSN that wait_for waited for. Others see what is set here before its transaction ends: a fence they
-    -- would not see.
-    CREATE SEQUENCE headwater.awaited MINVALUE 0;
     CREATE TABLE headwater.interface (stamp text NOT NULL); -- which functions, views and grants there are
     """,
     """
@@ -281,15 +278,6 @@ MIGRATIONS = (
     ALTER TABLE headwater.segments ADD COLUMN file_bytes bigint; -- on disk; `bytes` is what a reader has in memory
     UPDATE headwater.segments SET file_bytes = bytes;
     ALTER TABLE headwater.segments ALTER COLUMN file_bytes SET NOT NULL;
-    """,
-    """
-    -- To set a sequence that is logged takes a transaction id, and a copy waits for every transaction that has one:
-    -- wait_for and a first copy would wait for each other.
-    DO $$ BEGIN
-        IF current_setting('server_version_num')::int >= 150000 THEN
-            ALTER SEQUENCE headwater.awaited SET UNLOGGED;
-        END IF;
-    END $$;
     """,
     """
     CREATE TABLE headwater.deliveries ( -- that changed something, for a while

@@ -1,15 +1,28 @@
 """`headwater.wait_for`: waits in SQL until the mirror contains a position.
 
-A function cannot commit the fence that would make others wait for it, so it looks by itself, and leaves the position
-where others see it at once: in a sequence. Capture then records its own position soon, and delivery does not wait for
-its interval.
+A function cannot commit the fence that would make others wait for it, so it looks by itself, and says the position by
+advisory locks, which others see at once: capture then records its own position soon, and delivery does not wait for its
+interval. To write it anywhere would take a transaction id, and a first copy waits for every transaction that has one.
 """
 
 from __future__ import annotations
 
 from headwater.state.functions import ADMIN, READER, Function, text_array
+from headwater.state.lock import CLASS
 
-__all__ = ["WAITING"]
+__all__ = ["AWAITED", "WAITING"]
+
+_ANYONE = f"{CLASS}, hashtext('awaited')"  # the lock that is shared by all who wait
+_MARK = 0x57  # 'W': the first byte of the lock that has the position in its other seven
+
+# The furthest position that is waited for, null if there is none. Whoever asks comes to all locks of the server only
+# if somebody waits, or another asks at the same moment.
+AWAITED = f"""
+    CASE WHEN NOT pg_try_advisory_xact_lock({_ANYONE}) THEN (
+      SELECT max('0/0'::pg_lsn + (((l.classid::bigint & 16777215) << 32) + l.objid::bigint)) FROM pg_locks l
+      WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid::bigint >> 24 = {_MARK}
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) END
+"""
 
 _LAGGING = """
     BEGIN
@@ -29,18 +42,12 @@ _LAGGING = """
             AND r.seen <> 'rows' AND r.lsn >= t.position AND r.lsn < target))));
     END
 """
-# A sequence, since others see what is set there at once. A position that is still to come would hurry them for nothing.
-_HURRY = """
-    DECLARE
-      written pg_lsn;
-      reached bigint;
+# A position that is still to come would hurry them for nothing.
+_HURRY = f"""
     BEGIN
-      IF current_setting('transaction_read_only') = 'off' THEN
-        written := pg_current_wal_insert_lsn();
-        reached := least(target, written) - '0/0'::pg_lsn;
-        PERFORM setval('headwater.awaited'::regclass, reached) FROM headwater.awaited a
-        WHERE a.last_value < reached OR a.last_value > written - '0/0'::pg_lsn;
-      END IF;
+      PERFORM pg_advisory_xact_lock_shared({_ANYONE});
+      PERFORM pg_advisory_xact_lock_shared(
+        ({_MARK}::bigint << 56) + (least(target, pg_current_wal_insert_lsn()) - '0/0'::pg_lsn)::bigint);
     END
 """
 # What is written and not flushed is no commit, or one that is flushed within three times that delay. The rest, such as
@@ -56,12 +63,14 @@ _COMMITTED = """
       RETURN least(written, pg_current_wal_flush_lsn());
     END
 """
+_OVER = "HW001"
 _WAIT_FOR = f"""
     DECLARE
       deadline timestamptz := clock_timestamp() + coalesce(timeout, '30s');
       target pg_lsn := lsn;
       homes text[];
       here boolean;
+      contained boolean := true;
       offset_in_page int;
     BEGIN
       PERFORM headwater._allow({text_array((READER, ADMIN))});
@@ -84,16 +93,19 @@ _WAIT_FOR = f"""
       IF offset_in_page IN (24, 40) THEN
         target := target - offset_in_page;
       END IF;
-      IF here THEN
-        PERFORM headwater._hurry(target);
-      END IF;
-      WHILE headwater._lagging(homes, target) LOOP
-        IF clock_timestamp() >= deadline THEN
-          RETURN false;
+      BEGIN
+        IF here THEN
+          PERFORM headwater._hurry(target);
         END IF;
-        PERFORM pg_sleep(0.05);
-      END LOOP;
-      RETURN true;
+        WHILE headwater._lagging(homes, target) LOOP
+          contained := clock_timestamp() < deadline;
+          EXIT WHEN NOT contained;
+          PERFORM pg_sleep(0.05);
+        END LOOP;
+        RAISE SQLSTATE '{_OVER}'; -- the locks end with this block, not with the caller's transaction
+      EXCEPTION WHEN SQLSTATE '{_OVER}' THEN
+        RETURN contained;
+      END;
     END
 """
 _AWAITED_GROUPS = """

@@ -17,6 +17,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown
 from headwater.state import Lock
 from headwater.state.processes import announced
 from headwater.state.sharing import Share
+from headwater.state.waitfunction import AWAITED
 from headwater.supervise.beside import Beside
 from headwater.supervise.copying import Copying
 from headwater.supervise.grouproutes import GroupRoutes
@@ -31,7 +32,7 @@ TICK = 0.1
 DRAIN_SECONDS = 30.0
 RETRY_EVERY, TIDY_EVERY = 1.0, 300.0
 
-_STAGED = """
+_STAGED = f"""
     SELECT coalesce(sum(segment.rows), 0)::bigint,
            coalesce(extract(epoch FROM clock_timestamp() - min(segment.created_at)), 0)::float,
            EXISTS (SELECT FROM headwater.tables WHERE group_name = %(group)s AND state = 'CATCHUP')
@@ -43,7 +44,7 @@ _STAGED = """
                       AND r.lsn >= t.position AND r.lsn < g.captured_lsn)
            OR EXISTS (SELECT FROM headwater.removals r JOIN headwater.tables t USING (group_name, source_oid)
                       WHERE r.group_name = %(group)s AND r.lsn IS NOT NULL AND t.state IN ('CATCHUP', 'STREAMING'))
-           OR (count(*) > 0 AND '0/0'::pg_lsn + coalesce(pg_sequence_last_value('headwater.awaited'), 0) > (
+           OR (count(*) > 0 AND coalesce({AWAITED}, '0/0') > (
                SELECT min(position) FROM headwater.tables
                WHERE group_name = %(group)s AND state IN ('CATCHUP', 'STREAMING')))
     FROM headwater.segments AS segment
