@@ -138,7 +138,7 @@ def test_what_happens_to_one_partition_and_is_not_sent(mirror: Mirror, statement
     mirror.looked()
     mirror.execute(statement)
     mirror.looked()
-    step(mirror)
+    mirror.settle()
     mirror.assert_equal("p")
 
 

@@ -16,7 +16,7 @@ _ANYONE = f"{CLASS}, hashtext('awaited')"  # the lock that is shared by all who 
 _MARK = 0x57  # 'W': the first byte of the lock that has the position in its other seven
 
 # The furthest position that is waited for, null if there is none. Whoever asks comes to all locks of the server only
-# if somebody waits, or another asks at the same moment.
+# if there is such a wait, or another asks at the same moment.
 AWAITED = f"""
     CASE WHEN NOT pg_try_advisory_xact_lock({_ANYONE}) THEN (
       SELECT max('0/0'::pg_lsn + (((l.classid::bigint & 16777215) << 32) + l.objid::bigint)) FROM pg_locks l
