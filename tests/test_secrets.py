@@ -40,7 +40,7 @@ log: ./log
 lakes: {main: {ducklake: "postgresql://lake:${PW}@127.0.0.1:1/lakes?schema=main&connect_timeout=1", data_path: ./lake}}
 groups: {shop: {tables: [public.orders]}}
 spark: {conf: {spark.hadoop.fs.s3a.secret.key: "${PW}"}}
-server: {token: "${PW}"}
+server: {token: "q7Zx-x9Kw"}
 """
 ICE = """
 source: {source}

@@ -46,7 +46,7 @@ def headwater_json(file: Path, *arguments: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
-def wait_for(ask: Callable[[], Answer], what: str, seconds: float = 60) -> Answer:
+def wait_for(ask: Callable[[], Answer], what: str, seconds: float = 120) -> Answer:
     """Ask again and again until the answer is a true one."""
     deadline = time.monotonic() + seconds
     while not (answer := ask()):
