@@ -10,7 +10,7 @@ import pytest
 from tests.captured_group import Group, execute
 
 from headwater.change import TableName
-from headwater.errors import ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
+from headwater.errors import AccessDenied, ConfigError, HeadwaterError, OperatorMustAct, SlotLost, Unreachable
 from headwater.postgres.connect import connect
 from headwater.source.check import problems
 from headwater.source.checktable import TableWish
@@ -212,8 +212,8 @@ def test_a_mirrored_table_that_was_renamed_replaced_or_dropped_is_its_own_matter
     [
         ("postgresql://u:topsecret@127.0.0.1:1/db", Unreachable),
         ("postgresql://u:topsecret@[bad", ConfigError),
-        ("postgresql://stranger@/postgres?host={socket}", ConfigError),
-        ("postgresql://postgres@/nothing?host={socket}", ConfigError),
+        ("postgresql://stranger@/postgres?host={socket}", AccessDenied),
+        ("postgresql://postgres@/nothing?host={socket}", AccessDenied),
     ],
 )
 def test_a_source_that_cannot_be_opened_is_the_one_problem(url: str, kind: type, postgres: EmbeddedPostgres) -> None:
