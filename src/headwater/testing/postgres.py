@@ -50,7 +50,8 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path, *, version: int = 18, settings: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
-        self._server = PostgresServer(self.folder, cleanup_mode=None)
+        with PostgresServer._lock:  # root's first server creates the system's user that all of them run as
+            self._server = PostgresServer(self.folder, cleanup_mode=None)
         self._server.bin_path = installed()[version]
         self._settings = SETTINGS | (settings or {})
 
