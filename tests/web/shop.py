@@ -48,7 +48,7 @@ _CONFIG = """\
 source: {source!r}
 log: {{path: ./log, max_bytes: 2GB}}
 lakes:
-  main: {{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}}
+  main: {lake}
   acme: {{ducklake: "sqlite:///acme.sqlite", data_path: ./acme}}
 groups:
   shop: {{lake: main, tables: [public.orders]}}
@@ -62,9 +62,12 @@ server: {server}
 """
 
 
-def written_config(folder: Path, database: str, server: str) -> Path:
+_DUCKLAKE = '{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}'
+
+
+def written_config(folder: Path, database: str, server: str, lake: str = _DUCKLAKE) -> Path:
     file = folder / "headwater.yaml"
-    file.write_text(_CONFIG.format(source=database, server=server))
+    file.write_text(_CONFIG.format(source=database, server=server, lake=lake))
     return file
 
 

@@ -24,6 +24,7 @@ from tests.web.shop import DESTINATIONS, FAULT, SCRIPT, Shop, written_config
 PATIENCE = 60_000  # milliseconds: what is sure to come; how long it takes is not the point
 ACCESSIBLE = Path(__file__).with_name("accessible.js").read_text()
 OPEN = f"#token={TOKEN}"
+ICEBERG = '{iceberg: {type: sql, uri: "sqlite:///ice.sqlite", warehouse: ./ice}}'
 
 expect.set_options(timeout=PATIENCE)
 
@@ -122,6 +123,23 @@ def test_what_changes_is_seen_without_a_reload(visit: Visit, site: Served, shop:
         f"{newest.position} → snapshot {newest.snapshot_id:,}".replace(",", "\u202f")
     )
     assert visit.number("performance.timeOrigin") == loaded
+
+
+def test_an_lsn_is_not_shown_as_a_snapshot_where_the_lake_has_none(
+    browser: Browser, shop: Shop, tmp_path: Path
+) -> None:
+    file = written_config(tmp_path, shop.database, f"{{port: 0, token: {TOKEN}}}", ICEBERG)
+    with served(file) as site, visiting(browser, site.address) as visit:
+        site.look()
+        (newest, *_) = site.get("/api/v1/deliveries").json["deliveries"]
+        (group,) = site.get("/api/v1/overview").json["groups"]
+        assert [newest["snapshot_id"], group["deliveries"][0]["snapshot_id"], group["snapshot_id"]] == [None] * 3
+        page = visit.open(OPEN)
+        what = page.locator(".deliveries li .what").first
+        expect(what).to_have_text(re.compile(rf"· {newest['position']}$"))
+        visit.open("#/table/shop/public.orders")
+        expect(page.locator("#panel").get_by_role("columnheader", name="LSN", exact=True)).to_be_visible()
+        expect(page.locator("#panel").get_by_role("cell", name=newest["position"], exact=True)).to_be_visible()
 
 
 def test_the_phases_of_a_delivery_are_said_in_numbers(visit: Visit, shop: Shop) -> None:
@@ -279,6 +297,19 @@ def test_nothing_is_shown_before_the_token_is_entered(browser: Browser, site: Se
 def test_a_token_in_the_address_is_taken_from_it(visit: Visit, site: Served) -> None:
     assert visit.page.url == site.address
     assert TOKEN not in "".join(visit.asked)
+
+
+@pytest.mark.parametrize("written", ["3q2+7w/AbC==", "3q2%2B7w%2FAbC%3D%3D"])
+def test_a_token_in_base64_can_be_in_the_address(browser: Browser, shop: Shop, tmp_path: Path, written: str) -> None:
+    with (
+        served(written_config(tmp_path, shop.database, '{port: 0, token: "3q2+7w/AbC=="}')) as site,
+        visiting(browser, site.address) as visit,
+    ):
+        site.look()
+        page = visit.open(f"#token={written}")
+        expect(page.locator(".group")).to_have_count(1)
+        expect(page.locator("#token-dialog")).to_be_hidden()
+        assert page.url == site.address
 
 
 def test_the_page_says_when_the_service_is_gone_and_how_old_its_facts_are(

@@ -14,7 +14,7 @@ from headwater.web.answers import Answers, Refusal
 from headwater.web.endpoints import Endpoint
 from headwater.web.facts import Facts, Look
 from headwater.web.live import Live
-from headwater.web.overview import delivery
+from headwater.web.overview import delivery, snapshots_of
 from headwater.web.session import Caller
 
 __all__ = ["Api", "known_status", "number"]
@@ -56,12 +56,14 @@ class Api:
     async def _deliveries(self, request: Request, caller: Caller) -> Response:
         del caller
         group, limit = request.query_params.get("group"), number(request, "limit", 50, least=1, most=500)
-        kept = self._facts.newest().deliveries
+        look = self._facts.newest()
+        kept = look.deliveries
         if group is not None and group not in kept:
             raise Refusal(404, f"there is no group {group!r}", f"there are: {', '.join(kept) or 'none'}")
         rows = [each for name, found in kept.items() if group in (None, name) for each in found]
         newest = sorted(rows, key=lambda each: each.id, reverse=True)[:limit]
-        return self._answers.answer({"deliveries": [{"group": each.group} | delivery(each) for each in newest]})
+        shown = [{"group": each.group} | delivery(each, snapshots=snapshots_of(look, each.group)) for each in newest]
+        return self._answers.answer({"deliveries": shown})
 
 
 def known_status(look: Look) -> Status:

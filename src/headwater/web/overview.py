@@ -14,7 +14,7 @@ from headwater.web.facts import Look
 from headwater.web.history import TableKey
 from headwater.web.verdict import problems, verdict
 
-__all__ = ["SERIOUS_FIRST", "delivery", "destination", "overview"]
+__all__ = ["SERIOUS_FIRST", "delivery", "destination", "overview", "snapshots_of"]
 
 SHOWN_DELIVERIES, SHOWN_WORST = 20, 5
 SERIOUS_FIRST = ("error", "lagging", "paused", "flushing", "buffering", "healthy")
@@ -40,13 +40,18 @@ def overview(look: Look) -> dict[str, Any]:
     }
 
 
-def delivery(row: DeliveryRow) -> dict[str, Any]:
-    """A delivery, as the API has it."""
+def snapshots_of(look: Look, group: str) -> bool:
+    """Whether the lake of this group has snapshots of its own: a DuckLake. In Iceberg only its tables have some."""
+    return look.config is None or look.config.groups[group].lake in look.config.ducklakes
+
+
+def delivery(row: DeliveryRow, *, snapshots: bool = True) -> dict[str, Any]:
+    """A delivery, as the API has it; without `snapshots` in its lake, what is noted in place of one is left out."""
     return {
         "id": row.id,
         "at": row.at.timestamp(),
         "position": str(row.position),
-        "snapshot_id": row.snapshot_id,
+        "snapshot_id": row.snapshot_id if snapshots else None,
         "changes": row.changes,
         "tables": row.tables,
         "inserted": row.inserted,
@@ -75,7 +80,7 @@ def _group(group: GroupStatus, look: Look) -> dict[str, Any]:
         "capture": _part(group.capture),
         "delivery": _part(group.delivery),
         "tables": [_table(each, look.rates) for each in group.tables],
-        "deliveries": [delivery(each) for each in rows],
+        "deliveries": [delivery(each, snapshots=snapshots_of(look, group.name)) for each in rows],
     }
 
 

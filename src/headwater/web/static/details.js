@@ -71,16 +71,16 @@ export function eventList(events) {
   return h("ol", { class: "events" }, events.map((each) => h("li", {}, when(each.at), h("span", {}, each.what))));
 }
 
-/** The newest deliveries that had changes for it. */
-export function deliveryTable(deliveries) {
+/** The newest deliveries that had changes for it; without `snapshots` in the lake, an LSN alone. */
+export function deliveryTable(deliveries, snapshots) {
   const rows = deliveries.map((each) => [
     clock(each.at),
     count(each.changes),
     duration(Object.values(each.phases).reduce((sum, seconds) => sum + seconds, 0)),
-    `${each.position} → ${each.snapshot_id ?? NONE}`,
+    snapshots ? `${each.position} → ${count(each.snapshot_id)}` : each.position,
   ]);
   const none = "No delivery of the last two hours had changes for it.";
-  return tableOfCells(["Committed", "Changes", "Took", "LSN → snapshot"], rows, none);
+  return tableOfCells(["Committed", "Changes", "Took", snapshots ? "LSN → snapshot" : "LSN"], rows, none);
 }
 
 /** Its values in quarantine, as far as they are sent. */

@@ -53,7 +53,7 @@ function follow(cameFromPage) {
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   open.load();
-  if (overview) open.showStatus(overview);
+  open.showStatus();
 }
 
 function closed() {
@@ -75,7 +75,7 @@ export function preparePanel() {
 
 export function showPanel(now) {
   overview = now;
-  open?.showStatus(now);
+  open?.showStatus();
 }
 
 const section = (title, ...children) => h("section", {}, h("h3", {}, title), children);
@@ -119,9 +119,13 @@ class Panel {
     return h("div", { class: "buttons" }, this.pause, this.resume, this.resync, this.verify);
   }
 
-  showStatus(now) {
-    const group = now.groups.find((each) => each.name === this.group);
-    const status = group?.tables.find((each) => each.table === this.table);
+  /** Its group, as of the newest overview. */
+  #group() {
+    return overview?.groups.find((each) => each.name === this.group);
+  }
+
+  showStatus() {
+    const status = this.#group()?.tables.find((each) => each.table === this.table);
     if (status) this.#status(status);
   }
 
@@ -160,7 +164,8 @@ class Panel {
       once(query, found.query, () => queryLines(found.query));
       once(columns, found.columns, () => [columnTable(found.columns)]);
       once(events, found.events, () => [eventList(found.events)]);
-      once(deliveries, found.deliveries, () => [deliveryTable(found.deliveries)]);
+      const snapshots = this.#group()?.snapshot_id !== null;
+      once(deliveries, [found.deliveries, snapshots], () => [deliveryTable(found.deliveries, snapshots)]);
       once(quarantine, found.quarantine, () => quarantined(found.quarantine));
     } catch (error) {
       text(this.failed, error.hint ? `${error.message}: ${error.hint}` : error.message);

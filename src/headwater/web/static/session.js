@@ -46,9 +46,19 @@ async function enter(token) {
   take(await change("POST", "session", { token }));
 }
 
+/** The token of a fragment, as it was given or with %-escapes; null: it has none. A `+` is a plus: this is no form. */
+export function tokenOf(hash) {
+  const [, given = null] = /^#token=(.+)$/.exec(hash) ?? [];
+  try {
+    return given && decodeURIComponent(given);
+  } catch {
+    return given; // a % of its own
+  }
+}
+
 /** Find out what this session may do. A token in the address' fragment is taken from there, and removed. */
 export async function begin() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  const given = tokenOf(location.hash);
   if (given) {
     history.replaceState(null, "", location.pathname + location.search);
     await enter(given).catch(() => {});
