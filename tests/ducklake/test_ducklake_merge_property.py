@@ -157,6 +157,12 @@ class Steps:
             limit, inlined = c.choice([1000, 1000, 0]), c.random() < 0.6
             self.bench.apply([self._row(key) for key in new], changed, gone, inline_limit=limit, inlined=inlined)
 
+    def hot(self) -> None:
+        """A few rows that change more often than a flush makes files for."""
+        chosen = self.keys[: self.chance.choice([1, 2])]
+        for _ in range(self.chance.choice([3, 10, 12]) if chosen else 0):
+            self.bench.apply([], {key: self._values() for key in chosen}, (), inlined=True)
+
     def truncate(self) -> None:
         self.bench.commit(self.bench.truncation(insert=[self._row(key) for key in range(self.chance.choice([0, 2]))]))
 
@@ -249,7 +255,7 @@ def play(bench: Bench, chance: random.Random, names: Sequence[str], pairs: int |
 
 
 MAINTENANCE = ("merge", "overtaken", "theirs", "expire")
-OURS = ("deliver",) * 6 + ("truncate", "alter", "expire", "merge", "merge", "overtaken", "overtaken")
+OURS = ("deliver",) * 6 + ("hot", "truncate", "alter", "expire", "merge", "merge", "overtaken", "overtaken")
 ALL = (*OURS, "duckdb", "duckdb", "theirs")
 
 

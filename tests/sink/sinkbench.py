@@ -75,6 +75,7 @@ class Bench:
     row_lineage: bool = True
     defaults: bool = True
     inlined: bool = False  # rows go into the catalog, where they can
+    most: int = 10_000  # rows of a table there
 
     @property
     def sink(self) -> Sink[Any, Any]:
@@ -118,7 +119,7 @@ class Bench:
         """
         of = of or relation()
         plan = plan or self.sink.plan()
-        inline = Inline({of.oid: Volume(10, 100)}) if self.inlined else None
+        inline = Inline({of.oid: Volume(10, 100)}, self.most) if self.inlined else None
         delivery = plan.begin({of.oid: ("id",)}, attempt=noted, inline=inline)
         changed: dict[int, Row] = {row[0]: row for row in update}
         gone, found = set(delete), dict[int, int | None]()

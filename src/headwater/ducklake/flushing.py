@@ -14,7 +14,7 @@ from headwater.ducklake import reading
 from headwater.ducklake.asking import asking
 from headwater.ducklake.catalog import Transaction
 from headwater.ducklake.expiring import moment
-from headwater.ducklake.inlined import InlinedTable, inlined_counts, inlined_tables, read_inlined
+from headwater.ducklake.inlined import InlinedCounts, InlinedTable, inlined_counts, inlined_tables, read_inlined
 from headwater.ducklake.mergeable import writable
 from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.url import LakeUrl
@@ -24,7 +24,7 @@ from headwater.errors import CommitConflict
 from headwater.lake.maintenance import FlushLimits
 from headwater.lake.sqltext import identifier
 
-__all__ = ["InlinedBin", "InlinedState", "Moved", "due_to_flush", "inlined_state", "read_inlined_versions"]
+__all__ = ["InlinedBin", "InlinedState", "Moved", "due_to_flush", "inlined_state", "movable", "read_inlined_versions"]
 
 _LONG, _SHORT = ("varchar", "json", "blob", "list"), 8  # types of long values, and the bytes of others
 MOST_LAYERS = 8  # files for older versions of rows, if some row has many of them
@@ -75,16 +75,36 @@ def due_to_flush(tx: Transaction, url: LakeUrl, table: LakeTable, limits: FlushL
     return [
         InlinedBin(url, table, inlined_state(tx, table.name), oldest)
         for each, table in zip(there, inlined_tables(tx, there), strict=True)
-        if table.columns and all(map(writable, table.columns)) and _is_due(tx, table, each.rows, limits)
+        if table.columns and all(map(writable, table.columns)) and _is_due(tx, table, each, limits, oldest)
     ]
 
 
-def _is_due(tx: Transaction, table: InlinedTable, rows: int, limits: FlushLimits) -> bool:
-    return (
-        rows >= limits.rows
-        or _since(tx, table.name) <= datetime.now(UTC) - limits.age
-        or _size(tx, table, rows) >= limits.bytes
+def _is_due(tx: Transaction, table: InlinedTable, there: InlinedCounts, limits: FlushLimits, oldest: int) -> bool:
+    if not limits.ended_only and _since(tx, table.name) <= datetime.now(UTC) - limits.age:
+        return True
+    size = _size(tx, table, there.rows)
+    if there.rows < limits.rows and size < limits.bytes:
+        return False
+    moving = movable(tx, table.name, oldest) + (0 if limits.ended_only else there.live)
+    return moving >= limits.rows or size * moving >= limits.bytes * there.rows
+
+
+def movable(tx: Transaction, name: str, oldest: int) -> int:
+    """How many of the versions that have ended in one of the catalog's tables would leave it, as `_moving` has it.
+
+    Those of a few rows that change all the time would not, however many they are.
+    """
+    shown = "end_snapshot > begin_snapshot AND end_snapshot > %s"
+    found = tx.rows(
+        "SELECT versions, count(*), sum(ended) FROM ("
+        f"SELECT count(*) AS ended, count(CASE WHEN {shown} THEN 1 END) AS versions FROM {identifier(name)}"
+        " WHERE end_snapshot IS NOT NULL GROUP BY row_id) AS of_row GROUP BY versions",
+        oldest,
     )
+    if max((versions for versions, _, _ in found), default=0) <= MOST_LAYERS:
+        return sum(int(ended) for _, _, ended in found)
+    layers = [sum(rows for versions, rows, _ in found if versions >= each) for each in range(1, MOST_LAYERS + 1)]
+    return sum(each for each in layers if each >= WORTH_A_FILE)
 
 
 def _size(tx: Transaction, table: InlinedTable, rows: int) -> int:
@@ -118,7 +138,11 @@ def read_inlined_versions(bin: InlinedBin) -> tuple[Versions, Moved | None]:
     rows = found.columns.append_column(ROW_ID, found.ids).append_column(SNAPSHOT_ID, found.begun)
     ended = pc.fill_null(found.ended, pa.scalar(NEVER, pa.int64())).to_numpy()
     versions = Versions(rows, np.asarray(ended, np.int64))
-    layers = versions.layers(bin.oldest)
+    return _moving(versions, bin.oldest)
+
+
+def _moving(versions: Versions, oldest: int) -> tuple[Versions, Moved | None]:
+    layers = versions.layers(oldest)
     if len(layers) <= MOST_LAYERS:
         return versions, None
     worth = [each for each in layers[:MOST_LAYERS] if len(each) >= WORTH_A_FILE]

@@ -29,12 +29,13 @@ __all__ = [
 class FlushLimits:
     """Rows that a table has in the lake's catalog move into a file when they are so many, or have so many bytes.
 
-    Or when the oldest is this old.
+    Or when the oldest is this old. With `ended_only`, when earlier versions alone are so many.
     """
 
     rows: int = 1
     age: timedelta = timedelta(0)
     bytes: int = 16 << 20
+    ended_only: bool = False
 
     @classmethod
     def in_time(cls, most: int, age: timedelta) -> Self:

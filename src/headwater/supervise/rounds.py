@@ -39,11 +39,16 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A little work on a table, and what came of it."""
+    """A little work on a table, and what came of it.
+
+    `again`: it has just been done, and there may be more of it. New rows in the catalog are none: of a table that
+    changes all the time there are always some.
+    """
 
     kind: Kind
     table: TableName
     done: Chores = field(default_factory=Chores)
+    again: bool = False
 
 
 class Rounds:
@@ -68,7 +73,7 @@ class Rounds:
         if done.done:
             self._seen.pop(unit.table, None)
         if done.done and unit.kind in ("flush", "merge"):
-            self._waiting.append(unit)  # there may be more of it
+            self._waiting.append(replace(unit, again=True))
         elif unit.kind == "merge" and unit.table in self._seen:
             self._left[unit.table] = self._seen[unit.table]
         return done
@@ -103,10 +108,11 @@ class Rounds:
 
 def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
     match unit.kind:
-        case "flush":
+        case "flush" if policy.flush is not None:
+            limits = replace(policy.flush, ended_only=unit.again)
             # Every delivery to the table may change rows in the catalog: it is written between two of them.
             with site.between():
-                return _merged(site, replace(policy, merge=False), unit.table)
+                return _merged(site, replace(policy, merge=False, flush=limits), unit.table)
         case "merge":
             return _merged(site, replace(policy, flush=None), unit.table, site.between)
         case "expire" if policy.expire is not None:

@@ -11,9 +11,11 @@ import pyarrow as pa
 from headwater.change import NewestCommit, Relation, TableName
 from headwater.ducklake.deletes import end_file
 from headwater.ducklake.evolution import check_names
+from headwater.ducklake.flushing import movable
 from headwater.ducklake.inlined import InlinedCounts
 from headwater.ducklake.inlinedvalues import can_be_inlined
 from headwater.ducklake.lake import Lake
+from headwater.ducklake.mergeable import oldest_snapshot
 from headwater.ducklake.model import (
     Advance,
     Alteration,
@@ -47,6 +49,7 @@ from headwater.sink.ducklake.target import DuckLakeTarget, Landing, landing
 __all__ = ["DuckLakeDelivery", "DuckLakePlan"]
 
 INLINED_ROWS, INLINED_BYTES = 1_000, 1 << 20  # of a table's share of a delivery; more is quicker in a file
+STUCK_TIMES, STUCK_BYTES = 10, 64 << 20  # how much more may be there that no flush can move, and its size
 INLINED_WIDTH = 8 << 10  # bytes of a row, on average: rows of this size still fit into a catalog by the thousand
 
 
@@ -121,22 +124,33 @@ class DuckLakePlan(Generic[P]):
     ) -> frozenset[int]:
         """The tables whose rows go into the catalog: few, of types that it can hold, and not too many with the others.
 
-        Rows that have ended are counted, too: every reader of the table gets them.
+        Rows that have ended are counted, too: every reader of the table gets them. Of a few rows that change all the
+        time, each version would need a file of its own: more of these may be there, since a flush leaves them behind.
         """
 
         def fits(oid: int) -> bool:
             rows, size = inline.volumes.get(oid, Volume(INLINED_ROWS + 1, 0))
-            held = sum(each.rows for each in inlined.get(tables[oid], ()))
             return (
                 rows <= INLINED_ROWS
                 and size <= min(INLINED_BYTES, rows * INLINED_WIDTH)
-                and held + rows <= inline.most
+                and self._has_room(inlined.get(tables[oid], ()), rows, size, inline.most)
                 and not self.standings[oid].table.partition_keys
                 and not self.standings[oid].table.is_sorted  # which rows in the catalog do not survive
                 and all(map(can_be_inlined, self.fields(oid)))
             )
 
         return frozenset(oid for oid in tables if fits(oid))
+
+    def _has_room(self, held: Sequence[InlinedCounts], rows: int, size: int, most: int) -> bool:
+        """Whether so many rows more, of this size, may go into the catalog beside those that it holds of the table."""
+        there = sum(each.rows for each in held)
+        if there + rows <= most:
+            return True
+        with self.lake.reading() as tx:
+            oldest = oldest_snapshot(tx)
+            stuck = sum(each.rows - each.live - movable(tx, each.name, oldest) for each in held if each.rows)
+        few = stuck <= STUCK_TIMES * most and stuck * size <= STUCK_BYTES * max(rows, 1)
+        return few and there - stuck + rows <= most
 
     def _mirrored(self, oid: int) -> tuple[str, ...]:
         mirrored = self.evolutions[oid].mirrored if oid in self.evolutions else self.standings[oid].mirrored
