@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -17,6 +19,23 @@ import headwater.spark
 from headwater.testing.postgres import EmbeddedPostgres, installed
 from tests.captured_group import Group
 from tests.mirror import JVM, IcebergMirror, Mirror
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest makes its own
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a folder of its own: pytest's is closed to other users whenever another run of this user starts.
+
+    As root, the servers whose data is in it run as another user.
+    """
+    if config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="headwater-tests-")
+        config.add_cleanup(partial(_removed_if_all_passed, config))
+
+
+def _removed_if_all_passed(config: pytest.Config) -> None:
+    session = config.pluginmanager.get_plugin("session")
+    if session is not None and session.exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
 
 
 @pytest.hookimpl(trylast=True)  # after they were put into random order
