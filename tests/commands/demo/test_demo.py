@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,12 +15,16 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from tests.web.served import config_file, served
 
+from headwater.commands.demo.address import PageAddress, reserved
 from headwater.commands.demo.folder import claimed, write_config
 from headwater.commands.demo.lake import DUCKLAKE, ICEBERG, LAKES, DemoLake
 from headwater.commands.demo.observer import Observer
@@ -29,6 +35,9 @@ from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.url import SqliteUrl
 from headwater.errors import CheckFailed, ConfigError
+
+PAGE = PageAddress(8080, "a-token")
+FIRST_LINE = re.compile(r"page (http://127\.0\.0\.1:\d+/)#token=([\w-]{22})\n")
 
 
 def test_a_new_folder_and_the_demos_own_can_be_claimed(tmp_path: Path) -> None:
@@ -68,7 +77,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))
 def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lake: DemoLake) -> None:
-    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", lake)
+    path = write_config(tmp_path, "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b", lake, PAGE)
     config = Config.load(path, {})
     assert [table.target.name for table in config.groups["shop"].tables] == list(TABLES)
     assert config.source == "postgresql://postgres@/shop?host=%2Ftmp%2Fa%20b"
@@ -77,10 +86,34 @@ def test_the_config_it_writes_is_one_that_this_version_takes(tmp_path: Path, lak
 
 @pytest.mark.parametrize("lake", LAKES.values(), ids=list(LAKES))
 def test_the_orders_of_each_company_are_routed_to_a_lake_of_its_own(tmp_path: Path, lake: DemoLake) -> None:
-    config = Config.load(write_config(tmp_path, "postgresql://postgres@/shop?host=/tmp", lake), {})
+    config = Config.load(write_config(tmp_path, "postgresql://postgres@/shop?host=/tmp", lake, PAGE), {})
     (route,) = config.routes.values()
     assert [(place.value, place.lake) for _, place in route.listed()] == [(each, each) for each in COMPANIES]  # type: ignore[union-attr]
     assert config.lakes.keys() == {"main", *COMPANIES}
+
+
+def test_the_pages_address_is_the_first_that_it_prints(tmp_path: Path) -> None:
+    home = tmp_path / "shop"
+    home.mkdir()
+    for name in (".headwater-demo", "pg"):
+        (home / name).touch()  # its PostgreSQL would be in a folder `pg`: it ends soon after it has begun
+    command = [sys.executable, "-m", "headwater", "demo", "--dir", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    first, second = done.stdout.splitlines(keepends=True)
+    assert FIRST_LINE.fullmatch(first)
+    assert second.startswith(f"starting PostgreSQL in {home / 'pg'}")
+
+
+def test_the_address_is_kept_for_the_page_while_the_mirror_is_started_again(tmp_path: Path) -> None:
+    with reserved() as page:
+        for _ in range(2):
+            file = config_file(tmp_path, "postgresql://app@/nowhere", f"{{port: {page.port}, token: {page.token}}}")
+            with served(file) as site:
+                assert f"{site.address}#token={page.token}" == str(page)
+                assert site.get("/healthz").status == 200
+            with closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", page.port))
 
 
 def _look_for_ever(mirror: MirrorProcess) -> None:
@@ -121,7 +154,7 @@ def test_a_process_that_merely_got_the_number_is_left_alone(tmp_path: Path) -> N
 
 def test_the_observer_sees_the_source_before_the_mirror_has_begun(tmp_path: Path, database: str) -> None:
     create(database)
-    config = Config.load(write_config(tmp_path, database, DUCKLAKE), {})
+    config = Config.load(write_config(tmp_path, database, DUCKLAKE, PAGE), {})
     stop = Event()
     with Shop(database, stop, rate=500) as shop:
         observer = Observer(config, shop.tally)
@@ -232,7 +265,7 @@ def test_without_its_extra_the_demo_says_what_to_install(tmp_path: Path, missing
 
 
 def test_the_other_commands_run_on_the_same_config(tmp_path: Path) -> None:
-    path = write_config(tmp_path, "postgresql://stranger@/shop?host=/nowhere", DUCKLAKE)
+    path = write_config(tmp_path, "postgresql://stranger@/shop?host=/nowhere", DUCKLAKE, PAGE)
     run = subprocess.run(headwater(path, "query", "SELECT 1"), capture_output=True, text=True, check=False)
     assert run.returncode == 3  # there is no lake yet
     assert "cannot open lake 'main'" in run.stderr
@@ -254,7 +287,11 @@ def test_the_demo_on_iceberg_mirrors_and_verifies_and_its_lines_read_the_lake(tm
 @pytest.mark.long
 def test_the_demo_mirrors_verifies_and_goes_on_in_its_folder_even_after_a_kill(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headwater", "demo", "--dir", str(tmp_path / "shop")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as killed:
+        assert killed.stdout is not None
+        printed = FIRST_LINE.fullmatch(killed.stdout.readline())
+        assert printed
+        until(lambda: _answers(*printed.groups()), 120)
         until((tmp_path / "shop" / "lake.sqlite").exists, 120)
         killed.kill()
     for _ in range(2):
@@ -262,6 +299,18 @@ def test_the_demo_mirrors_verifies_and_goes_on_in_its_folder_even_after_a_kill(t
         assert done.returncode == 0, done.stderr
         assert "verify: OK" in done.stdout
         assert [each for each in COMPANIES if not re.search(rf"^{each} +orders +[1-9]", done.stdout, re.M)] == []
+
+
+def _answers(address: str, token: str) -> bool:
+    """Whether the page is served there, to those who have this token."""
+    asked = Request(f"{address}api/v1/overview", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urlopen(asked, timeout=10) as answer:
+            return bool(json.load(answer)["verdict"])
+    except HTTPError:
+        raise  # it is served, and refuses
+    except URLError:
+        return False
 
 
 def until(ready: Callable[[], bool], seconds: float) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from headwater.commands.demo.address import PageAddress
 from headwater.commands.demo.lake import DUCKLAKE, DemoLake
 from headwater.commands.demo.workload import COMPANIES, TABLES
 from headwater.errors import ConfigError
@@ -59,8 +59,8 @@ def _mark(mark: TextIO, folder: Path, lake: DemoLake) -> None:
         mark.flush()
 
 
-def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
-    """Write the config with this lake, again at every start: the server's socket may have moved."""
+def write_config(folder: Path, source: str, lake: DemoLake, page: PageAddress) -> Path:
+    """Write the config with this lake, again at every start: the server's socket and the page may have moved."""
     path = folder / "headwater.yaml"
     tables = "".join(f"      - public.{table}\n" for table in TABLES)
     path.touch(mode=0o600)  # it has a token
@@ -79,7 +79,7 @@ def write_config(folder: Path, source: str, lake: DemoLake) -> Path:
         f"{tables}"
         f"{_route(lake)}"
         'spark: {master: "local[2]"}\n'
-        f"server: {{port: 0, token: {secrets.token_urlsafe(16)!r}}}\n"
+        f"server: {{port: {page.port}, token: {page.token!r}}}\n"
     )
     return path
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -17,6 +17,7 @@ import psycopg
 from rich.console import Console
 
 from headwater.commands import render
+from headwater.commands.demo.address import reserved
 from headwater.commands.demo.folder import claimed, write_config
 from headwater.commands.demo.lake import DemoLake
 from headwater.commands.demo.observer import Observer
@@ -27,8 +28,6 @@ from headwater.commands.demo.workload import COMPANIES, TABLES, create
 from headwater.config import Config
 from headwater.errors import CheckFailed, Unreachable
 from headwater.query import query
-from headwater.state import State
-from headwater.state.servers import served_at
 from headwater.testing.postgres import EmbeddedPostgres
 from headwater.words import counted
 
@@ -37,7 +36,6 @@ __all__ = ["show"]
 _RATE = 300.0  # row changes a second
 _REFRESH = 0.5
 _DRAIN = 300.0
-_SERVED = 120.0
 
 
 def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
@@ -46,36 +44,24 @@ def show(seconds: float | None, folder: Path, lake: DemoLake) -> None:
     with ExitStack() as stack:
         home = stack.enter_context(claimed(folder, lake))
         stop = stack.enter_context(_stopped_by_signals())
-        print(f"starting PostgreSQL in {home / 'pg'}", flush=True)
+        page = stack.enter_context(reserved())
+        print(f"page {page}", flush=True)
+        print(f"starting PostgreSQL in {home / 'pg'}; the page answers as soon as the mirror runs", flush=True)
         url = stack.enter_context(_postgres(home))
         create(url, routes_the_log=lake.routes_the_log)
-        path = write_config(home, url, lake)
+        path = write_config(home, url, lake, page)
         config = Config.load(path, {})
         mirror = MirrorProcess(path)
         stack.callback(mirror.stop)
         shop = stack.enter_context(Shop(url, stop, _RATE))
         observer = Observer(config, shop.tally)
         stack.callback(observer.close)
-        print(f"page {_page(config, mirror)}", flush=True)
         print(f"mirroring into {home / 'lake.sqlite'}; its log is {mirror.log}", flush=True)
         with View(console) as view:
             _mirror(observer, mirror, shop, view, stop, seconds)
             _drain(observer, mirror, shop, view)
         _verify(path)
         print(f"verify: OK\n{_summary(config)}\n\n{_how_to_go_on(home, lake)}", flush=True)
-
-
-def _page(config: Config, mirror: MirrorProcess) -> str:
-    """The page's address, with the token for the browser, which keeps what is after # to itself."""
-    assert config.server is not None, "write_config writes one"
-    with closing(State.connect(config.state_url)) as state:
-        deadline = time.monotonic() + _SERVED
-        while not (found := served_at(state, config.log.path)):
-            mirror.look()
-            if time.monotonic() > deadline:
-                raise CheckFailed(f"the page is not served after {_SERVED:.0f} s", hint=f"see {mirror.log}")
-            time.sleep(_REFRESH)
-    return f"{found[-1]}#token={config.server.token.get_secret_value()}"
 
 
 def _mirror(
