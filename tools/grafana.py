@@ -31,6 +31,15 @@ class Panel:
     bad: Literal["above 0", "0", ""] = ""  # of a stat: when it is red
 
 
+OF_SCRAPES = (
+    "instance",
+    "job",
+    "pod",
+    "namespace",
+    "service",
+    "endpoint",
+    "container",
+)  # labels of Prometheus' operator
 HEIGHTS: dict[Kind, int] = {"stat": 4, "timeseries": 8, "state": 8, "table": 8}
 
 
@@ -130,7 +139,7 @@ def _drawn_state(panel: Panel) -> dict[str, Any]:  # noqa: ARG001
 
 def _drawn_table(panel: Panel) -> dict[str, Any]:
     """The queries become the columns beside the labels."""
-    hidden = dict.fromkeys(["Time", "__name__", "instance", "job"], True)
+    hidden = dict.fromkeys(["Time", "__name__", *OF_SCRAPES], True)
     columns = {f"Value #{chr(ord('A') + place)}": name for place, (_, name) in enumerate(panel.queries)}
     size = {"matcher": {"id": "byName", "options": "Bytes"}, "properties": [{"id": "unit", "value": "bytes"}]}
     return {

@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "metrics.md").read_text()
 DASHBOARD = ROOT / "deploy" / "grafana" / "headwater.json"
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 BY_NAME = {each.name: each for each in METRICS}
-OF_SCRAPES = {"instance", "job"}  # labels that Prometheus adds
+OF_SCRAPES = {"instance", "job", "pod"}  # labels that Prometheus adds
 
 
 def rules() -> list[dict[str, str]]:
@@ -54,7 +54,7 @@ def metric(name: str) -> Metric:
 
 def used(expression: str) -> Iterator[tuple[Metric, set[str]]]:
     """Each metric of an expression, and the labels that are asked for of it."""
-    lists = re.findall(r"\b(?:by|on|ignoring) ?\(([^)]*)\)", expression)
+    lists = re.findall(r"\b(?:by|without|on|ignoring) ?\(([^)]*)\)", expression)
     grouped = {label for each in lists for label in each.split(", ")}
     names = re.findall(r"\b((?:headwater|process)_\w+)(?:\{([^}]*)\})?", re.sub(r'"[^"]*"', '""', expression))
     assert names, expression
