@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -21,7 +22,7 @@ from headwater.source.partitions import Partition, troubles
 from headwater.source.publications import ALTERED, places
 from headwater.source.server import named_oid
 from headwater.state import Condition, Conditions, Member, Partitions
-from headwater.state.transitions import CaughtUp, Copied
+from headwater.state.transitions import CaughtUp, Copied, Event, Failed, Paused, RecopyRequested
 
 
 class Watched:
@@ -453,3 +454,27 @@ def test_what_happened_to_partitions_while_we_were_down_counts(group: Group) -> 
         watched.look()
     assert watched.removals("r") == [(GONE, (R1,))]
     watched.close()
+
+
+LATER = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("event", [Paused("it was asked for"), Failed("it failed", LATER)], ids=["paused", "errored"])
+def test_a_partition_of_a_table_that_waits_takes_its_rows_along_once_the_table_goes_on(
+    parted: Watched, event: Event
+) -> None:
+    state, name, oid = parted.group.state, parted.group.name, parted.oids["r"]
+    state.record(name, oid, event)
+    parted.run("ALTER TABLE r DETACH PARTITION r1")
+    parted.look()
+    assert (len(parted.removals("r")), parted.resync("r")) == (1, None)
+
+
+def test_a_partition_of_a_paused_table_that_is_to_be_copied_anyway_asks_for_a_later_copy(parted: Watched) -> None:
+    state, name, oid = parted.group.state, parted.group.name, parted.oids["r"]
+    state.record(name, oid, Paused("it was asked for"))
+    state.record(name, oid, RecopyRequested("the log was given up"))
+    parted.run("ALTER TABLE r DETACH PARTITION r1")
+    parted.look()
+    (row,) = state.tables(name)
+    assert (parted.removals("r"), row.resync_lsn > Lsn(0)) == ([], True)

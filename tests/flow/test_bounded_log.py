@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from tests.mirror import Mirror
+from tests.serving import handled
 
 from headwater import flow
 from headwater.commands.cli import cli
 from headwater.flow.room import GIVEN_UP
 from headwater.state import TableRow
+from headwater.state.transitions import CopyBegun, Removed
 
 ROWS = """
     INSERT INTO {0} SELECT {1} + n, (SELECT string_agg(md5(random()::text || n || i), '') FROM generate_series(1, 30) i)
@@ -35,7 +38,10 @@ def rows(mirror: Mirror) -> dict[str, TableRow]:
 
 
 def headwater(mirror: Mirror, *arguments: str) -> str:
-    return CliRunner().invoke(cli, ["-c", str(mirror.file), *arguments]).output
+    """A command, and what a service does of it."""
+    said = CliRunner().invoke(cli, ["-c", str(mirror.file), *arguments]).output
+    handled(mirror.config, mirror.m.state)
+    return said
 
 
 def write(mirror: Mirror, times: int, *tables: str) -> None:
@@ -109,3 +115,26 @@ def test_a_segment_is_deleted_when_its_retention_is_over(mirror: Mirror) -> None
 
 def segments(mirror: Mirror) -> set[Path]:
     return set((mirror.folder / "log" / "segments").rglob("*.parquet"))
+
+
+def test_a_group_whose_tables_were_all_removed_deletes_its_segments(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE a (id int PRIMARY KEY, t text)")
+    mirror.start("public.a")
+    mirror.execute("INSERT INTO a VALUES (1, 'one')")
+    mirror.captured()
+    assert segments(mirror)
+    mirror.m.state.record("g", rows(mirror)["a"].oid, Removed("a test wants it"))
+    flow.tidy(replace(mirror.m, retention=timedelta(0)))
+    assert segments(mirror) == set()
+
+
+def test_a_log_that_a_copy_has_begun_to_need_is_kept_though_no_table_has_a_position(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE a (id int PRIMARY KEY, t text)")
+    mirror.start("public.a", copy=False)
+    mirror.captured()
+    mirror.m.state.record("g", rows(mirror)["a"].oid, CopyBegun(mirror.m.log.end()))
+    mirror.execute("INSERT INTO a VALUES (1, 'while it is copied')")
+    mirror.captured()
+    there = segments(mirror)
+    flow.tidy(replace(mirror.m, retention=timedelta(0)))
+    assert there == segments(mirror) != set()

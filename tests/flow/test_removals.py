@@ -13,6 +13,7 @@ from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.flow import logsource
+from headwater.state.transitions import Paused, Resumed
 
 DAYS = (
     "CREATE TABLE p (id int, day date, v text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
@@ -325,3 +326,27 @@ def test_the_tenants_of_a_route_from_the_group_lose_the_rows_too(
     route.settle()
     assert logsource.REMOVED not in caplog.text
     route.assert_equal()
+
+
+def wait_for_it(mirror: Mirror, how: str) -> None:
+    (row,) = mirror.m.state.tables("g")
+    if how == "paused":
+        mirror.m.state.record("g", row.oid, Paused("it was asked for"))
+    else:
+        flow.mirroring.fail(mirror.m, row, "a test wants it")
+
+
+@pytest.mark.parametrize("how", ["paused", "errored"])
+def test_a_table_that_waits_loses_the_rows_once_it_goes_on_without_a_copy(mirror: Mirror, how: str) -> None:
+    started(mirror, *DAYS, ROWS)
+    mirror.looked()
+    wait_for_it(mirror, how)
+    mirror.execute("INSERT INTO p VALUES (50, '2026-01-03', 'goes, too'), (51, '2026-02-03', 'stays')", "DROP TABLE p1")
+    mirror.looked()
+    assert not mirror.settle()
+    (row,) = mirror.m.state.tables("g")
+    mirror.m.state.record("g", row.oid, Resumed())
+    assert not mirror.settle()
+    mirror.settle()
+    mirror.assert_equal("p")
+    assert mirror.m.state.removals("g") == []

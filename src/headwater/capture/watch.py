@@ -24,7 +24,7 @@ from headwater.source.publications import look_at_publication
 from headwater.source.relations import described_all
 from headwater.source.replaced import look_at_names
 from headwater.source.server import advance_wal, wal_end
-from headwater.state import Partitions, State
+from headwater.state import Partitions, State, TableRow
 
 __all__ = ["Definitions", "Watch", "first_look"]
 
@@ -236,10 +236,10 @@ class Watch(threading.Thread):
 
     def _mend(self, look: _Look, oid: int, found: Sequence[Trouble]) -> None:
         """Have the rows removed that went with partitions; if they are not known, or others came, copy all."""
-        state = next((row.state for row in self._state.tables(self._group) if row.oid == oid), None)
-        mirrored = state in ("CATCHUP", "STREAMING")
+        row = next((row for row in self._state.tables(self._group) if row.oid == oid), None)
+        goes_on = row is not None and _goes_on(row)
         for reason, conditions in found:
-            if mirrored and conditions is not None and all(each.conditions is not None for each in found):
+            if goes_on and conditions is not None and all(each.conditions is not None for each in found):
                 _logger.info("table %s loses the rows of a partition: %s", look.relations[oid].table, reason)
                 self._state.request_removal(self._group, oid, reason, conditions)
             else:
@@ -266,6 +266,12 @@ def _look(connection: Connection, log: Definitions, group: str, oids: Iterable[i
     assert horizon is not None
     known = {oid: each[1] for oid, each in newest.items() if each is not None}
     return _Look(since, wal_end(connection), horizon[0], relations, partitions, known)
+
+
+def _goes_on(row: TableRow) -> bool:
+    """Whether the table has a mirror and goes on from there, if only once it is resumed or tried again."""
+    waits = row.state in ("PAUSED", "ERRORED") and row.position is not None and row.resync is None
+    return waits or row.state in ("CATCHUP", "STREAMING")
 
 
 def _same(one: Relation, other: Relation) -> bool:

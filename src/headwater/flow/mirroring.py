@@ -104,7 +104,8 @@ def tidy(m: Mirroring, routes: Collection[Lsn] = ()) -> None:
     if gone := m.sink.collect():
         logger.info("deleted %s of the lake that no commit has registered", counted(gone, "file"))
     m.state.forget_deliveries(m.group)
+    end = m.log.end()  # a copy that is still to begin needs nothing from before that
     positions = [at for row in m.state.tables(m.group) if (at := needed_from(row)) is not None]
-    trimmed = m.log.trim(min([*positions, *routes]), m.retention) if positions else 0
+    trimmed = m.log.trim(min([end, *positions, *routes]), m.retention)
     if gone := trimmed + m.log.collect_orphans():
         logger.info("deleted %s of the log that every table has passed", counted(gone, "segment file"))
