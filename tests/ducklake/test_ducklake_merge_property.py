@@ -216,7 +216,7 @@ class Steps:
             if self.chance.random() < 0.3:
                 gone = self.chance.sample(known, len(gone))
             expire(self.bench.lake, gone)
-            self.bench.lake.changed_by(purge_inlined)
+            purge_inlined(self.bench.lake)
 
     def _sql(self, query: str) -> None:
         self.ran.append(query)

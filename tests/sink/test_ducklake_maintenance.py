@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 
 from headwater import failpoints
 from headwater.change import Lsn, TableName
+from headwater.ducklake.expiring import expire
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
 from headwater.ducklake.opening import open_lake
@@ -28,7 +29,7 @@ from headwater.errors import CommitConflict, TableError
 from headwater.feed.source import SourceTable
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, Portion
 from headwater.lake.partitioning import PartitionBy
 from headwater.sink.ducklake.sink import DuckLakeSink
 from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, relation
@@ -363,6 +364,34 @@ def test_snapshots_that_are_young_or_needed_stay_readable(busy: Kept) -> None:
     assert busy.merge() == Chores()
 
 
+def test_snapshots_expire_a_portion_at_a_time_and_nothing_is_held_up_if_none_is_due(busy: Kept) -> None:
+    expected, moments = busy.snapshots[-1:], list[int]()
+
+    @contextmanager
+    def between() -> Iterator[None]:
+        moments.append(len(busy.snapshots))
+        yield
+
+    portion = Portion(4, between)
+    done = [busy.maintenance.expire(T, AT_ONCE, portion=portion).expired_snapshots for _ in range(4)]
+    assert done == [4, 4, 1, 0]
+    assert moments == [10, 6, 2]
+    assert busy.snapshots == expected
+
+
+def test_what_an_expiry_that_was_killed_has_not_purged_goes_with_the_next_one(
+    kept: Kept, duck: duckdb.DuckDBPyConnection
+) -> None:
+    inlined = kept_of(kept.lake, duck, inlined=True)
+    inlined.copy([(number, "copied") for number in range(10)])
+    for turn in range(3):
+        inlined.deliver(200 + turn, update=[(1, f"turn {turn}")], delete=[2 + turn])
+    expire(kept.lake, kept.snapshots[:-1])  # and no more
+    assert inlined.maintenance.figures()[T].old_rows == 2
+    assert inlined.maintenance.expire(T, DAY) == Chores()
+    assert inlined.maintenance.figures()[T].old_rows == 0
+
+
 def test_merged_files_are_deleted_only_when_their_readers_are_done(busy: Kept) -> None:
     files = busy.on_disk()
     busy.merge()
@@ -456,7 +485,7 @@ def test_a_table_that_the_lake_has_no_longer_is_an_error_of_its_own(busy: Kept) 
 
 KILLED = """
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from headwater.ducklake.opening import open_lake
 from tests.sink.test_ducklake_maintenance import AT_ONCE, T, kept_of
 with closing(open_lake(sys.argv[1], sys.argv[2])) as lake:

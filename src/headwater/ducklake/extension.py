@@ -17,7 +17,7 @@ from headwater.logs import redact
 from headwater.postgres.settings import OVERRIDDEN, prepare
 from headwater.postgres.settings import options as settings_options
 
-__all__ = ["attach", "connect"]
+__all__ = ["attach", "connect", "load_for"]
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -25,6 +25,11 @@ def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     con = reading.connect(threads=threads)
     load(con, "ducklake")
     return con
+
+
+def load_for(con: duckdb.DuckDBPyConnection, url: LakeUrl) -> None:
+    """Load what `attach` needs for the catalog."""
+    load(con, "postgres_scanner" if isinstance(url, PostgresUrl) else "sqlite_scanner")
 
 
 def attach(
@@ -59,10 +64,9 @@ def attach(
 
 def _catalog_options(con: duckdb.DuckDBPyConnection, url: LakeUrl, alias: str) -> list[str]:
     """Load what DuckDB needs for the catalog; return the options of ATTACH for it."""
+    load_for(con, url)
     if not isinstance(url, PostgresUrl):
-        load(con, "sqlite_scanner")
         return []
-    load(con, "postgres_scanner")
     options = [f"METADATA_SCHEMA {literal(url.schema)}"]
     if url.password is not None:
         secret = f"headwater_{alias}_catalog"

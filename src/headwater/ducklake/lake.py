@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cached_property
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from headwater.ducklake.asking import Asking
 from headwater.ducklake.catalog import TRIES, Catalog, Raced, Transaction, locked, pauses
 from headwater.ducklake.committing import write_commit
 from headwater.ducklake.evolution import check_names
-from headwater.ducklake.extension import attach, connect
+from headwater.ducklake.extension import attach, connect, load_for
 from headwater.ducklake.gates import for_duckdb
 from headwater.ducklake.inlined import InlinedCounts, InlinedTable
 from headwater.ducklake.model import (
@@ -275,13 +275,15 @@ class Lake:
         """A DuckDB connection with this lake attached, and its alias there."""
         if isinstance(self.url, SqliteUrl):
             self._catalog.close()
-        with for_duckdb(self.url), connect() as con:
-            try:
-                attach(con, self.url, "lake", s3=self.s3, read_only=read_only, snapshot=snapshot)
-            except duckdb.Error as error:
-                what = f"DuckDB cannot attach {self.url}: {' '.join(str(error).split())}"
-                raise (Unreachable if isinstance(error, duckdb.IOException) else OperatorMustAct)(what) from None
-            yield con, "lake"
+        with connect() as con:
+            load_for(con, self.url)  # it takes longer than all the rest, and others wait for us from here on
+            with for_duckdb(self.url), closing(con):
+                try:
+                    attach(con, self.url, "lake", s3=self.s3, read_only=read_only, snapshot=snapshot)
+                except duckdb.Error as error:
+                    what = f"DuckDB cannot attach {self.url}: {' '.join(str(error).split())}"
+                    raise (Unreachable if isinstance(error, duckdb.IOException) else OperatorMustAct)(what) from None
+                yield con, "lake"
 
     def _writing(self) -> AbstractContextManager[Transaction]:
         assert not self._asking.at_once_now, "nothing is changed while everything is asked at once"

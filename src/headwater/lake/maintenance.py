@@ -5,7 +5,8 @@ It is safe beside deliveries, which never wait for it: where the two meet, maint
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Protocol, Self
@@ -21,6 +22,7 @@ __all__ = [
     "MaintenancePolicy",
     "MergeWriter",
     "Merging",
+    "Portion",
     "figures_of",
 ]
 
@@ -56,6 +58,14 @@ class MaintenancePolicy:
     keep: frozenset[int] = frozenset()
     newest: int = 1
     flush: FlushLimits | None = FlushLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of the work that ends soon: at most so many snapshots, removed inside `between`."""
+
+    most: int
+    between: Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +170,18 @@ class Maintenance(Protocol):
         """Begin to merge files, and to move rows from the catalog into files: at most so many bins; None: no need."""
         ...
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
+    def expire(
+        self,
+        table: TableName,
+        age: timedelta,
+        keep: Collection[int] = (),
+        newest: int = 1,
+        portion: Portion | None = None,
+    ) -> Chores:
         """Remove snapshots that were replaced longer ago than this, and the files that only they needed.
 
         So many of the newest ones stay, and those to `keep`: all of them, where snapshots are not the whole lake's.
+        If a `portion` was removed in full, there may be more. A lake in which deliveries do not wait ignores it.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.change import TableName
-from headwater.lake.maintenance import Chores, Figures, Maintenance, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Figures, Maintenance, MaintenancePolicy, Portion
 
 __all__ = ["Rounds", "Site", "Unit"]
 
 Kind = Literal["flush", "merge", "expire", "orphans"]
 
 EVERY = 60.0  # seconds between two looks at the lake
+SNAPSHOTS = 500  # that expire at a time: deliveries to a catalog in SQLite wait for it, less than half a second
 EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list all files of a table
 
 
@@ -64,7 +65,7 @@ class Rounds:
     def step(self, site: Site) -> Unit | None:
         """Do the next unit of work; None: there is none for now. If it fails, the next step is another one."""
         policy = site.policy()
-        if not self._waiting and time.monotonic() - self._looked >= EVERY:
+        if time.monotonic() - self._looked >= EVERY:
             self._look(site, policy)
         if not self._waiting:
             return None
@@ -72,7 +73,7 @@ class Rounds:
         done = replace(unit, done=_done(site, policy, unit))
         if done.done:
             self._seen.pop(unit.table, None)
-        if done.done and unit.kind in ("flush", "merge"):
+        if _may_go_on(done):
             self._waiting.append(replace(unit, again=True))
         elif unit.kind == "merge" and unit.table in self._seen:
             self._left[unit.table] = self._seen[unit.table]
@@ -83,9 +84,9 @@ class Rounds:
         site.maintenance.collect()
         figures = self._seen = dict(site.maintenance.figures())
         if policy.flush is not None:
-            self._waiting += (Unit("flush", name) for name, each in figures.items() if each.may_need_flushing)
+            self._add(Unit("flush", name) for name, each in figures.items() if each.may_need_flushing)
         if policy.merge:
-            self._waiting += (
+            self._add(
                 Unit("merge", name)
                 for name, each in figures.items()
                 if each.may_need_merging and each != self._left.get(name)
@@ -94,9 +95,14 @@ class Rounds:
         if policy.expire is not None:
             whole = tables[:1] if site.lake_snapshots else tables
             every = min(EXPIRE_EVERY, policy.expire.total_seconds() / 10)
-            self._waiting += (Unit("expire", name) for name in whole if self._due("expire", name, every))
+            self._add(Unit("expire", name) for name in whole if self._due("expire", name, every))
         if policy.orphans is not None:
-            self._waiting += (Unit("orphans", name) for name in tables if self._due("orphans", name, ORPHANS_EVERY))
+            self._add(Unit("orphans", name) for name in tables if self._due("orphans", name, ORPHANS_EVERY))
+
+    def _add(self, units: Iterable[Unit]) -> None:
+        """Units of a long job come round again and again: what the next look finds has its turns between them."""
+        waiting = {(each.kind, each.table) for each in self._waiting}
+        self._waiting += (each for each in units if (each.kind, each.table) not in waiting)
 
     def _due(self, kind: Kind, name: TableName, every: float) -> bool:
         now = time.monotonic()
@@ -104,6 +110,13 @@ class Rounds:
         if due:
             self._last[kind, name] = now
         return due
+
+
+def _may_go_on(unit: Unit) -> bool:
+    """Whether there may be more of what was done."""
+    if unit.kind == "expire":
+        return unit.done.expired_snapshots >= SNAPSHOTS
+    return bool(unit.done) and unit.kind in ("flush", "merge")
 
 
 def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
@@ -116,7 +129,8 @@ def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
         case "merge":
             return _merged(site, replace(policy, flush=None), unit.table, site.between)
         case "expire" if policy.expire is not None:
-            return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest)
+            portion = Portion(SNAPSHOTS, site.between)
+            return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest, portion)
         case "orphans" if policy.orphans is not None:
             return site.maintenance.remove_orphans(unit.table, policy.orphans)
     return Chores()  # no longer allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.orphans import Orphan, delete_orphans, orphans
 from headwater.errors import TableError
 from headwater.lake import history, quarantine
-from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, Portion
 from headwater.sink.ducklake.merging import DuckLakeMerging, chores_of, late_inline_limit
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 from headwater.sink.ducklake.standing import standings
@@ -81,14 +82,25 @@ class DuckLakeMaintenance:
         writer = DuckLakeMergeWriter(found.path, [each.id for each in self._key(found)], attempt, self.lake.s3)
         return DuckLakeMerging(self.lake, found, bins, writer, inline_limit)
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
+    def expire(
+        self,
+        table: TableName,
+        age: timedelta,
+        keep: Collection[int] = (),
+        newest: int = 1,
+        portion: Portion | None = None,
+    ) -> Chores:
         self._found(table)
-        gone = self._expired(age, keep, newest)
+        gone = self._expired(age, keep, newest, portion.most if portion else None)
         if gone:
-            expire(self.lake, gone)
+            with portion.between() if portion else nullcontext():
+                expire(self.lake, gone)
             failpoints.hit("maintain.expired")
-            self.lake.changed_by(purge_inlined)
-        return Chores(expired_snapshots=len(gone)) + self._cleaned_up()
+        done = Chores(expired_snapshots=len(gone))
+        if portion is not None and len(gone) >= portion.most:
+            return done
+        purge_inlined(self.lake)  # though nothing is gone: the last time may have been broken off here
+        return done + self._cleaned_up()
 
     def remove_orphans(self, table: TableName, age: timedelta) -> Chores:
         found = orphans(self.lake, self._found(table), age)
@@ -130,9 +142,9 @@ class DuckLakeMaintenance:
         found = [fields[id_] for id_ in ids if id_ in fields]
         return [] if any(each.children for each in found) else found
 
-    def _expired(self, age: timedelta, keep: Collection[int], newest: int) -> list[int]:
+    def _expired(self, age: timedelta, keep: Collection[int], newest: int, most: int | None = None) -> list[int]:
         with self.lake.reading() as tx:
-            return expired(tx, datetime.now(UTC) - age, keep, newest)
+            return expired(tx, datetime.now(UTC) - age, keep, newest, most)
 
     def _cleaned_up(self) -> Chores:
         with self.lake.reading() as tx:

@@ -24,7 +24,7 @@ from headwater.iceberg.orphans import Orphan
 from headwater.iceberg.packing import Bin, packed
 from headwater.iceberg.retention import expired, unneeded_files
 from headwater.lake import history, quarantine
-from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, figures_of
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, Portion, figures_of
 from headwater.sink.iceberg.collecting import collected
 from headwater.sink.iceberg.lake import IcebergLake
 from headwater.sink.iceberg.merging import IcebergMerging
@@ -79,7 +79,14 @@ class IcebergMaintenance:
         writer = IcebergMergeWriter(metadata.location, found.schema(), key, ordered, attempt, s3_of_table(found))
         return IcebergMerging(self.lake, self.lake.chores, found, bins, writer)
 
-    def expire(self, table: TableName, age: timedelta, keep: Collection[int] = (), newest: int = 1) -> Chores:
+    def expire(
+        self,
+        table: TableName,
+        age: timedelta,
+        keep: Collection[int] = (),
+        newest: int = 1,
+        portion: Portion | None = None,  # noqa: ARG002
+    ) -> Chores:
         for attempt in range(_TRIES):
             found = self._loaded(table)
             gone = self._expired(found, age, newest) if found and not keep else []
