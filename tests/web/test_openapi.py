@@ -12,16 +12,30 @@ import pytest
 from openapi_spec_validator import validate
 from starlette.applications import Starlette
 
+from headwater.change import TableName
 from headwater.config import Server
+from headwater.state import State
+from headwater.state.routes import Found, RouteId
 from headwater.supervise.reloading import Reloading
 from headwater.web.app import starlette
 from headwater.web.facts import Facts
 from headwater.web.openapi import document
 from headwater.web.site import Site
-from tests.web.served import Served, config_file, loaded
+from tests.captured_group import until
+from tests.serving import handled
+from tests.web.served import Answer, Served, config_file, loaded
 
 ROOT = Path(__file__).parents[2]
 PAGE = {("GET", "/"), ("GET", "/static/{name}")}
+ORDERS = TableName("main", "orders")
+ROUTES = """\
+routes:
+  by_company:
+    from: {group: shop, table: public.orders}
+    by: company
+    keys: [id]
+    to: [{value: acme, lake: main, as: main.acme}]
+"""
 
 
 @pytest.fixture
@@ -61,9 +75,49 @@ def test_the_document_is_a_valid_one(site: Served) -> None:
     ],
 )
 def test_answers_are_what_the_document_says(site: Served, path: str) -> None:
-    found = site.get(path)
-    described = document()["paths"][re.sub(r"shop/tables/.*", "{group}/tables/{table}", path)]["get"]
-    _check(found.json, described["responses"][str(found.status)]["content"]["application/json"]["schema"])
+    _check_answer(site.get(path), "get", re.sub(r"shop/tables/.*", "{group}/tables/{table}", path))
+
+
+@pytest.fixture
+def routed(site: Served, state: State) -> Served:
+    """The same with a route of a few destinations, of which one waits to be filled."""
+    route = RouteId("by_company", "all")
+    state.ensure_destinations(route.name, [Found(each, "sqlite:///tenant.sqlite", ORDERS) for each in ("=acme", "=b")])
+    state.ensure_route(route, "the log", 1)
+    state.note_seeded(route, 16, {"=acme": 40})
+    file = site.site.file
+    file.write_text(file.read_text() + ROUTES)
+    site.look()
+    return site
+
+
+def test_answers_about_destinations_are_what_the_document_says(routed: Served) -> None:
+    found = routed.get("/api/v1/routes/by_company/destinations")
+    assert [each["name"] for each in found.json["destinations"]] == ["b", "acme"]
+    _check_answer(found, "get", "/routes/{route}/destinations")
+    _check_answer(routed.get("/api/v1/overview"), "get", "/overview")
+    for what in ("pause", "resume", "seed"):
+        done = routed.post(f"/api/v1/routes/by_company/destinations/acme/{what}")
+        _check_answer(done, "post", f"/routes/{{route}}/destinations/{{value}}/{what}")
+
+
+def test_answers_about_requests_are_what_the_document_says(site: Served, state: State) -> None:
+    asked = site.post("/api/v1/groups/shop/tables/public.orders/pause")
+    _check_answer(asked, "post", "/groups/{group}/tables/{table}/pause")
+    waiting = site.get(asked.headers["location"])
+    _check_answer(waiting, "get", "/requests/{id}")
+    handled(loaded(site.site.file), state)
+    done = site.get(asked.headers["location"])
+    _check_answer(done, "get", "/requests/{id}")
+    assert [waiting.json["state"], done.json["state"]] == ["waiting", "done"]
+
+
+def test_answers_about_verifications_are_what_the_document_says(site: Served) -> None:
+    begun = site.post("/api/v1/verify", {"tables": ["public.orders"]})
+    _check_answer(begun, "post", "/verify")
+    _check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
+    until(lambda: site.get(begun.headers["location"]).json["state"] != "running", 240, 0.5)
+    _check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
 
 
 def test_refusals_are_what_the_document_says(site: Served) -> None:
@@ -78,5 +132,30 @@ def test_the_documentation_has_every_endpoint() -> None:
     assert said == described
 
 
+def _check_answer(found: Answer, method: str, path: str) -> None:
+    whole = path if path in document()["paths"] else f"/api/v1{path}"
+    described = document()["paths"][whole][method]["responses"][str(found.status)]
+    _check(found.json, described["content"]["application/json"]["schema"])
+
+
 def _check(value: Any, schema: dict[str, Any]) -> None:
-    jsonschema.validate(value, schema | {"components": document()["components"]})
+    """The value has what the schema says, and nothing else."""
+    components = document()["components"]["schemas"]
+    inner = {name: {key: _closed(each, components) for key, each in of.items()} for name, of in components.items()}
+    jsonschema.validate(value, _closed(schema, components) | {"components": {"schemas": inner}})
+
+
+def _closed(schema: Any, components: dict[str, Any]) -> Any:
+    """The schema, without room for properties that it does not name."""
+    match schema:
+        case list():
+            return [_closed(each, components) for each in schema]
+        case {"$ref": str(name)}:
+            named = "properties" in components[name.rpartition("/")[2]]
+        case {"allOf": _}:
+            return schema | {"unevaluatedProperties": False}
+        case dict():
+            named, schema = "properties" in schema, {key: _closed(each, components) for key, each in schema.items()}
+        case _:
+            return schema
+    return schema | {"unevaluatedProperties": False} if named else schema
