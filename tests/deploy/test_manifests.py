@@ -66,7 +66,7 @@ def faulty(folder: Path, name: str, old: str, new: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
-        ("capture.yaml", "replicas: 1", "replicas: one", "capture.yaml: StatefulSet: spec.replicas: 'one' is not of"),
+        ("capture.yaml", "replicas: 2", "replicas: one", "capture.yaml: StatefulSet: spec.replicas: 'one' is not of"),
         ("deliver.yaml", "emptyDir:", "emptydir:", "deliver.yaml: Deployment: spec.template.spec.volumes.1"),
         ("deliver.yaml", "policy/v1", "policy/v1beta1", "Couldn't find schema for kind PodDisruptionBudget"),
         ("monitor.yaml", "interval: 15s", "interval: 15", "monitor.yaml: ServiceMonitor: $.spec.endpoints[0].interval"),
@@ -136,7 +136,76 @@ def test_a_pod_can_do_no_more_than_it_needs(workload: Object) -> None:
 def test_a_pod_says_whether_it_lives_and_whether_it_keeps_up(workload: Object) -> None:
     probes = {name: container(workload)[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness")}
     assert probes == {"startup": "/healthz", "liveness": "/healthz"}
-    assert container(workload)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    # A pod that captures does not wait for those that deliver, and a standby is never ready.
+    ready = {"capture": "/healthz", "deliver": "/readyz"}[role(workload)]
+    assert container(workload)["readinessProbe"]["httpGet"]["path"] == ready
+
+
+def test_a_pod_that_does_not_get_ready_is_replaced_by_the_next_version() -> None:
+    (capture,) = of_kind("StatefulSet")
+    assert capture["spec"]["podManagementPolicy"] == "Parallel"
+
+
+@workloads
+def test_a_node_is_drained_whatever_the_number_of_replicas_and_another_pod_goes_on(workload: Object) -> None:
+    labels = workload["spec"]["template"]["metadata"]["labels"].items()
+    budgets = [each["spec"] for each in of_kind("PodDisruptionBudget")]
+    (budget,) = (each for each in budgets if each["selector"]["matchLabels"].items() <= labels)
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert workload["spec"]["replicas"] > 1
+    (spread,) = pod(workload)["topologySpreadConstraints"]
+    assert (spread["labelSelector"]["matchLabels"].items(), spread["topologyKey"]) == (labels, "kubernetes.io/hostname")
+
+
+def built(folder: str) -> dict[str, Object]:
+    """Objects by kind and name: those of the base, and what the overlay's patches say instead."""
+    found: dict[str, Object] = {}
+    for path, each in OBJECTS:
+        if path.parts[0] in {"base", folder}:
+            name = f"{each['kind']} {each['metadata']['name']}" if "metadata" in each else str(path)
+            found[name] = merged(found.get(name, {}), each)
+    return found
+
+
+def merged(base: Object, patch: Object) -> Object:
+    """As kustomize does, as far as our patches need it."""
+    both = {key: merged(base[key], patch[key]) for key in base.keys() & patch.keys() if isinstance(base[key], dict)}
+    (mine,), (theirs,) = (each.get("containers", [{}]) for each in (base, patch))
+    return base | patch | both | ({"containers": [merged(mine, theirs)]} if mine and theirs else {})
+
+
+@pytest.mark.parametrize("folder", ["base", "spark"])
+def test_the_page_is_that_of_pods_that_can_verify(folder: str) -> None:
+    """A verification is a process beside what runs in the pod that was asked, and starts a Spark of its own."""
+    objects = built(folder)
+    page, pods = objects["Service headwater"]["spec"], objects["Deployment headwater-deliver"]["spec"]["template"]
+    assert page["selector"].items() <= pods["metadata"]["labels"].items()
+    assert page["sessionAffinity"] == "ClientIP"
+    (inside,) = pods["spec"]["containers"]
+    config = yaml.safe_load(objects["ConfigMap headwater"]["data"]["headwater.yaml"])["spark"]
+    local = not is_cluster(config["master"])
+    heap = 1.2 * gib(config["conf"].get("spark.driver.memory", "2g"))
+    workers = 0.5 * int(inside["resources"]["limits"]["cpu"]) if local else 0.0
+    assert gib(inside["resources"]["limits"]["memory"]) >= 2 * (heap + workers) + 0.8
+    assert inside["resources"]["requests"]["memory"] == inside["resources"]["limits"]["memory"]
+    if not local:
+        assert {each["name"] for each in inside["env"]} == {"POD_IP", "POD_NAME"}
+        assert pods["spec"]["automountServiceAccountToken"]
+
+
+def gib(size: str) -> float:
+    return float(size.rstrip("gGi"))
+
+
+def test_executors_reach_every_application_of_a_pod_that_delivers() -> None:
+    """The second driver in a pod has other ports: those of the config are taken."""
+    (policy,) = of_kind("NetworkPolicy", folder="spark")
+    executors = {"app.kubernetes.io/component": "executor"}
+    rules = policy["spec"]["ingress"]
+    (rule,) = (each for each in rules if {"podSelector": {"matchLabels": executors}} in each["from"])
+    assert "ports" not in rule
+    (config_map,) = of_kind("ConfigMap", folder="spark")
+    assert yaml.safe_load(config_map["data"]["executor.yaml"])["metadata"]["labels"] == executors
 
 
 def test_what_is_selected_is_there() -> None:
