@@ -36,7 +36,7 @@ def done_by_service(mirror: Mirror, *arguments: str) -> list[str]:
     """The command while nothing runs; then what a service that starts says to it."""
     asked = table(mirror, *arguments)
     assert asked.exit_code == 0, asked.output
-    assert "waits: nothing serves group 'g' now, `headwater run` does it" in asked.output
+    assert "is queued: no service runs group 'g' now; `headwater run` will handle it" in asked.output
     return [str(each.outcome) for each in handled(mirror.config, mirror.m.state)]
 
 

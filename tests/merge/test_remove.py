@@ -10,7 +10,7 @@ import pytest
 
 from headwater.change import Column, Relation, TableName
 from headwater.flow.spans import spans_of
-from headwater.merge.remove import RemovedRows, Span
+from headwater.merge.remove import RemovedRows, ColumnValues
 from headwater.state import Condition
 from headwater.values.types import lake_types
 
@@ -42,11 +42,11 @@ def at(rows: RemovedRows, *columns: list[Any]) -> list[int]:
 @pytest.mark.parametrize("calendar_only", [False, True])
 def test_bounds_become_whole_numbers_with_both_ends_included(calendar_only: bool) -> None:
     days = [Condition(1, "1970-01-02", "1970-01-05")]
-    assert spans(days, DATE, calendar_only=calendar_only) == (Span("c1", 1, 3),)
+    assert spans(days, DATE, calendar_only=calendar_only) == (ColumnValues("c1", 1, 3),)
     moments = [Condition(1, "1970-01-01 00:00:00+00", "1970-01-01 00:00:01.5+00")]
-    assert spans(moments, TIMESTAMPTZ, calendar_only=calendar_only) == (Span("c1", 0, 1_499_999),)
+    assert spans(moments, TIMESTAMPTZ, calendar_only=calendar_only) == (ColumnValues("c1", 0, 1_499_999),)
     numbers = [Condition(2, None, "-5")]
-    assert spans(numbers, TEXT, BIGINT, calendar_only=calendar_only) == (Span("c2", None, -6),)
+    assert spans(numbers, TEXT, BIGINT, calendar_only=calendar_only) == (ColumnValues("c2", None, -6),)
 
 
 NOT_ALIKE: dict[str, tuple[Condition, int]] = {

@@ -426,7 +426,7 @@ def test_the_oldest_change_that_waits_is_shown_with_the_table_that_it_waits_for(
     oldest = the(shop).oldest_change
     assert oldest is not None
     assert oldest.state == "PAUSED"
-    shop.m.state.request_resync("g", oid, "its changes were given up", shop.m.log.end())
+    shop.m.state.request_resync("g", oid, "its changes were deleted", shop.m.log.end())
     shop.sync()
     assert the(shop).oldest_change is None
 
@@ -643,7 +643,7 @@ def test_the_log_shows_its_size_and_who_is_behind_in_it(capsys: pytest.CaptureFi
     ("group", "said"),
     [
         (replace(SHOWN, wal_status="lost"), "has lost WAL that it needs"),
-        (replace(SHOWN, wal_status="unreserved", wal_limit_bytes=1 << 30), "loses WAL that it needs at the next"),
+        (replace(SHOWN, wal_status="unreserved", wal_limit_bytes=1 << 30), "will lose WAL that it needs at the next"),
         (
             replace(SHOWN, wal_status="extended", wal_limit_bytes=1 << 30, wal_safe_bytes=200 << 20),
             "is about to lose WAL that it needs: 200 MB of max_slot_wal_keep_size (1 GB) are left",

@@ -117,7 +117,7 @@ class _Report:
     def over(self) -> None:
         if self._began is not None:
             waited = duration_text(time.monotonic() - self._began)
-            _logger.warning("the log of group %r was full for %s: capture goes on, or ends", self._group, waited)
+            _logger.warning("the log of group %r was full for %s: capture no longer waits", self._group, waited)
         self._noted = self._began = None
         with suppress(HeadwaterError):  # else the next session does it
             self._state.record_error(self._group, "capture", None)

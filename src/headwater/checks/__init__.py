@@ -56,7 +56,7 @@ def check(config: Config, env: Mapping[str, str], *, recopy: bool = False) -> li
 
 
 def _with_tables(config: Config, found: list[HeadwaterError]) -> Config:
-    """The config with the tables that its patterns match; what they match in vain is a warning."""
+    """The config with the tables that its patterns match; matches that cannot be mirrored are warnings."""
     try:
         config, skipped = with_patterns(config)
     except Unreachable:  # the source's own check reports it

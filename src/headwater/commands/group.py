@@ -30,7 +30,7 @@ def group() -> None:
 @common_options
 @click.pass_obj
 def group_list(options: Options, as_json: bool) -> None:
-    """List the groups of the config, and those that ran with it and have left it."""
+    """List the groups of the config, those that ran with it and have left it, and what was asked for and waits."""
     from headwater.supervise.groups import list_groups
 
     found = list_groups(options.config())
@@ -41,6 +41,9 @@ def group_list(options: Options, as_json: bool) -> None:
         (each.name, each.lake, each.tables, each.slot, each.origin, "no" if each.disabled else "") for each in found
     ]
     render.print_table(("group", "lake", "tables", "slot", "from", "enabled"), rows)
+    for each in found:
+        for verb in each.waiting:
+            click.echo(f"group {each.name!r}: {verb} waits for a `headwater run` that handles it")
 
 
 @group.command("create")
@@ -52,7 +55,7 @@ def group_list(options: Options, as_json: bool) -> None:
 @common_options
 @click.pass_obj
 def group_create(options: Options, name: str, lake: str | None, given: tuple[str, ...]) -> None:
-    """Begin a group without tables; `headwater table add --group NAME` gives it some. It stays until it is dropped.
+    """Create an empty group; add tables with `headwater table add --group NAME`. It stays until it is dropped.
 
     \b
       headwater group create slow --lake main --option flush.interval=1m
@@ -65,7 +68,7 @@ def group_create(options: Options, name: str, lake: str | None, given: tuple[str
 @common_options
 @click.pass_obj
 def group_disable(options: Options, name: str) -> None:
-    """Stop a group, capture and delivery, until `enable`. Its slot keeps the source's WAL as long as that."""
+    """Stop a group, capture and delivery, until `enable`. Its slot retains the source's WAL meanwhile."""
     say(options, "disable_group", name=name)
 
 

@@ -124,7 +124,7 @@ def table_remove(options: Options, names: tuple[str, ...], group: str | None, ye
 @common_options
 @click.pass_obj
 def table_move(options: Options, names: tuple[str, ...], to_group: str, group: str | None) -> None:
-    """Let a group with another lake have tables that were added by `table add` or in SQL. They are copied there.
+    """Move tables that were added by `table add` or in SQL to a group with another lake. They are copied there.
 
     The mirrors in the old lake stay as they are.
 
@@ -181,7 +181,7 @@ def _confirm(yes: bool, what: str, more: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"to {what} was not confirmed", hint="add --yes")
+        raise ConfigError(f"{what!r} was not confirmed", hint="add --yes")
     click.confirm(f"{what[0].upper()}{what[1:]}? {more}", abort=True)
 
 

@@ -94,7 +94,7 @@ class Publish:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"set publication {self.publication} right: it {'; it '.join(self.differences)}"
+        return f"fix publication {self.publication}: it {'; it '.join(self.differences)}"
 
 
 @dataclass(frozen=True, slots=True)

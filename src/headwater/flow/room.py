@@ -17,7 +17,7 @@ __all__ = ["GIVEN_UP", "LogRoom"]
 
 logger = logging.getLogger(__name__)
 
-GIVEN_UP = "it was paused while the log reached log.max_bytes, and its changes were given up"
+GIVEN_UP = "it was paused while the log reached log.max_bytes, and its changes were deleted"
 REPORT_EVERY = 300.0  # seconds
 _ENOUGH = 0.9  # of the limit: whoever has waited goes on below it, and so much is left when something is given up
 _NEXT_MOVE = {

@@ -8,7 +8,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.change import Column, Relation
-from headwater.merge.remove import Span, whole_numbers
+from headwater.merge.remove import ColumnValues, whole_numbers
 from headwater.state import Condition
 from headwater.values.decode import decode
 from headwater.values.types import LakeType, lake_types
@@ -22,14 +22,14 @@ _YEARS = (-719_162, 2_932_896)  # the days of the years 1 to 9999, which every l
 
 def spans_of(
     conditions: Sequence[Condition], relation: Relation, kinds: Mapping[str, LakeType]
-) -> tuple[Span, ...] | None:
+) -> tuple[ColumnValues, ...] | None:
     """The conditions as the lake can check them; None if one of them cannot be checked there."""
     columns = {column.attnum: column for column in relation.columns}
     found = [_span(each, columns.get(each.attnum), kinds) for each in conditions]
     return None if None in found or not found else tuple(each for each in found if each is not None)
 
 
-def _span(asked: Condition, column: Column | None, kinds: Mapping[str, LakeType]) -> Span | None:
+def _span(asked: Condition, column: Column | None, kinds: Mapping[str, LakeType]) -> ColumnValues | None:
     if column is None:
         return None
     natural = lake_types([column], {}, calendar_only=kinds[column.name].calendar_only)[column.name]
@@ -38,12 +38,12 @@ def _span(asked: Condition, column: Column | None, kinds: Mapping[str, LakeType]
         return None
     if asked.values is not None:
         values = _values(asked.values, natural)
-        return None if values is None else Span(column.name, values=values)
+        return None if values is None else ColumnValues(column.name, values=values)
     bounds = [_values(() if each is None else (each,), natural) for each in (asked.low, asked.high)]
     if None in bounds or (not pa.types.is_integer(natural.arrow) and () in bounds):
         return None  # beyond a bound that is missing there may be infinity, which not every lake has
     low, high = (int(each[0]) if each else None for each in bounds)
-    return Span(column.name, low, None if high is None else high - 1)
+    return ColumnValues(column.name, low, None if high is None else high - 1)
 
 
 def _values(texts: Sequence[str], kind: LakeType) -> tuple[int | str, ...] | None:

@@ -39,7 +39,6 @@ from headwater.values.keys import key_bucket, key_values, leading_bounds
 __all__ = ["FoldBucket", "Folded", "Parse", "ParseAndFold"]
 
 TOGETHER_BYTES = 64 << 20  # of changes that are folded at once
-_READ = ["commit_lsn", "seq", "op", "message"]
 _ERROR_OP, _RECOPY_OP = ord("!"), ord("?")  # a change that could not be read: it carries the reason as its message
 
 

@@ -20,10 +20,10 @@ from headwater.spark import deal, run_tasks
 from headwater.spark.faults import table_error
 from headwater.values.types import LakeType
 
-__all__ = ["RemovedRows", "Span", "remove_rows", "whole_numbers"]
+__all__ = ["RemovedRows", "ColumnValues", "remove_rows", "whole_numbers"]
 
 
-class Span(NamedTuple):
+class ColumnValues(NamedTuple):
     """Values of a column: between two, both included (None: no bound), or one of some.
 
     Numbers, dates and times are whole numbers as Arrow stores them.
@@ -62,7 +62,7 @@ class RemovedRows:
     """Which rows of a table go: those that meet all spans of a partition, or of another one."""
 
     kinds: Mapping[str, LakeType]  # of the columns that the spans name
-    partitions: Sequence[Sequence[Span]]
+    partitions: Sequence[Sequence[ColumnValues]]
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Deliveries(Database):
     def deliveries(self, group: str | None = None, *, after: int = 0, limit: int = 100) -> list[DeliveryRow]:
         """The newest deliveries of a group, or of all, whose ids are above `after`; the newest first.
 
-        None of a state that was not migrated yet.
+        Empty if the state is not migrated yet.
         """
         if self.query("SELECT to_regclass('headwater.deliveries')") == [(None,)]:
             return []

@@ -48,7 +48,14 @@ def oldest_change(
     state: State, group: str, holding: Sequence[Holder], waiting: Mapping[int | None, Staged], now: datetime
 ) -> OldestChange | None:
     """`waiting` is what the log has for the tables from their positions on."""
-    found = [(change, each) for each in holding if (change := _first(state, group, each, waiting)) is not None]
+    found: list[tuple[_Change, Holder]] = []
+    unknown = []
+    for holder in holding:
+        if holder.kind != "table" or holder.lsn != holder.position:
+            unknown.append(holder)
+        elif (staged := waiting.get(holder.oid)) is not None:
+            found.append((_Change(staged.first_lsn, staged.first_commit_at), holder))
+    found += _first(state, group, unknown)
     if not found:
         return None
     change, holder = min(found, key=lambda pair: pair[0])
@@ -61,15 +68,17 @@ class _Change(NamedTuple):
     committed_at: datetime
 
 
-def _first(state: State, group: str, holder: Holder, waiting: Mapping[int | None, Staged]) -> _Change | None:
-    if holder.kind == "table" and holder.lsn == holder.position:
-        staged = waiting.get(holder.oid)
-        return None if staged is None else _Change(staged.first_lsn, staged.first_commit_at)
+def _first(state: State, group: str, holding: Sequence[Holder]) -> list[tuple[_Change, Holder]]:
+    """The first change in the log that each of these has not got, by one query for all of them."""
+    if not holding:
+        return []
     rows = state.query(
-        "SELECT greatest(p.first_lsn, %(after)s), s.first_commit_at FROM headwater.segments s"
+        "SELECT h.number - 1, f.first_lsn, f.first_commit_at"
+        " FROM unnest(%(oids)s::oid[], %(after)s::pg_lsn[]) WITH ORDINALITY h(oid, after, number) CROSS JOIN LATERAL"
+        " (SELECT greatest(p.first_lsn, h.after) AS first_lsn, s.first_commit_at FROM headwater.segments s"
         " JOIN headwater.segment_parts p ON p.segment_id = s.id JOIN headwater.relations r ON r.id = p.relation_id"
-        " WHERE s.group_name = %(group)s AND s.last_lsn >= %(after)s AND r.oid = %(oid)s AND p.last_lsn >= %(after)s"
-        " ORDER BY s.last_lsn, s.id LIMIT 1",
-        {"after": holder.lsn, "group": group, "oid": holder.oid},
+        " WHERE s.group_name = %(group)s AND s.last_lsn >= h.after AND r.oid = h.oid AND p.last_lsn >= h.after"
+        " ORDER BY s.last_lsn, s.id LIMIT 1) f",
+        {"group": group, "oids": [each.oid for each in holding], "after": [each.lsn for each in holding]},
     )
-    return _Change(*rows[0]) if rows else None
+    return [(_Change(*change), holding[number]) for number, *change in rows]

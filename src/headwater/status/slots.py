@@ -14,7 +14,7 @@ def slot_warning(wal_status: str | None, safe_bytes: int | None, wal_limit: int 
     if wal_status == "lost":
         return "has lost WAL that it needs"
     if wal_status == "unreserved":
-        return "loses WAL that it needs at the next checkpoint: it keeps more than max_slot_wal_keep_size"
+        return "will lose WAL that it needs at the next checkpoint: it keeps more than max_slot_wal_keep_size"
     if safe_bytes is not None and wal_limit is not None and safe_bytes < wal_limit * _LITTLE:
         left = f"{size_text(max(safe_bytes, 0))} of max_slot_wal_keep_size ({size_text(wal_limit)})"
         return f"is about to lose WAL that it needs: {left} are left"

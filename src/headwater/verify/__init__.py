@@ -25,7 +25,7 @@ __all__ = ["Difference", "Verdict", "Verified", "verify"]
 Verdict = Literal["equal", "differs", "not compared"]
 
 TRIES = 5
-LOSING = "the rows of a partition that was detached, dropped or truncated are being removed from it"
+LOSING = "the rows of a partition that was detached, dropped or truncated are being removed from the mirror"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ _OPERATIONS: dict[tuple[str, str], _Operation] = {
     ("POST", f"{_TABLE}/resume"): _accepted("Let it go on, and try it at once after a failure"),
     ("POST", f"{_TABLE}/resync"): _accepted("Copy it again, in place of its mirror"),
     ("POST", f"{_GROUP}/enable"): _accepted("Let a group go on"),
-    ("POST", f"{_GROUP}/disable"): _accepted("Stop a group; its slot keeps the source's WAL as long as that"),
+    ("POST", f"{_GROUP}/disable"): _accepted("Stop a group; its slot retains the source's WAL meanwhile"),
     ("POST", f"{_GROUP}/tables"): _accepted("Mirror one more table", takes="AddTable"),
     ("DELETE", _TABLE): _accepted("Mirror a table no longer that was added by request; its mirror stays"),
     ("POST", f"{_VALUE}/pause"): _accepted("Leave a destination as it is", "AcceptedByRoute"),
