@@ -379,6 +379,19 @@ def test_snapshots_expire_a_portion_at_a_time_and_nothing_is_held_up_if_none_is_
     assert busy.snapshots == expected
 
 
+def test_a_snapshot_that_is_needed_by_the_time_that_deliveries_leave_a_moment_stays(busy: Kept) -> None:
+    pinned = set[int]()
+
+    @contextmanager
+    def between() -> Iterator[None]:
+        pinned.add(busy.snapshots[3])
+        yield
+
+    done = busy.maintenance.expire(T, AT_ONCE, portion=Portion(100, between, lambda: pinned))
+    assert done.expired_snapshots == 8
+    assert busy.snapshots[:-1] == [*pinned]
+
+
 def test_what_an_expiry_that_was_killed_has_not_purged_goes_with_the_next_one(
     kept: Kept, duck: duckdb.DuckDBPyConnection
 ) -> None:

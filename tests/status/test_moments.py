@@ -230,6 +230,13 @@ def test_the_newest_snapshot_at_an_lsn_is_before_the_first_that_goes_past_it(
     assert newest_at(AB, (6, Lsn(200)), Lsn(at)) == found
 
 
+def test_what_is_shown_by_a_snapshot_of_others_is_not_known_if_the_one_before_it_is_expired() -> None:
+    kept = [(10, Lsn(100)), (501, None), (502, Lsn(300)), (503, None)]  # 500 was at 200
+    assert newest_at(kept, (502, Lsn(300)), Lsn(150)) == (10, Lsn(100))
+    assert newest_at(kept, (502, Lsn(300)), Lsn(250)) == (10, Lsn(100))
+    assert newest_at(kept, (502, Lsn(300)), Lsn(300)) == (503, Lsn(300))
+
+
 def test_when_all_snapshots_of_ours_are_expired_only_the_present_position_is_known() -> None:
     compacted = [(9, None)]
     assert newest_at(compacted, (8, Lsn(200)), Lsn(200)) == (9, Lsn(200))

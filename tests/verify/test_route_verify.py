@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from headwater.errors import ConfigError
 from headwater.status import statuses_of_routes
 from headwater.verify import Verified
 from headwater.verify.groups import Asked
+from headwater.verify.origins import opened_origin
 from headwater.verify.routes import verify_route
 
 
@@ -40,6 +41,25 @@ ROWS = (
     "INSERT INTO shop.main.orders"
     " VALUES (1, 'acme', 1.5), (2, 'acme', NULL), (3, 'globex', 0), (4, NULL, 7), (5, 'x', 8)"
 )
+
+
+def test_no_snapshot_that_a_comparison_reads_expires_meanwhile(shop: RoutedShop, spark: SparkSession) -> None:
+    shop.sql(ROWS)
+    shop.turns(spark)
+    shown, source = shop.newest, shop.state.routes()[0].source_id
+    with (
+        opened_origin(shop.config, {}, shop.state, spark, "by_company") as origin,
+        ExitStack() as held,
+    ):
+        assert origin.moment(shown, held) is not None
+        assert shop.state.pins(source) == {shown}
+    assert shop.state.pins(source) == set()
+    made = "SELECT last_value FROM headwater.pins_id_seq"
+    ((before,),) = shop.state.query(made)
+    verified(shop, spark)
+    ((after,),) = shop.state.query(made)
+    assert after - before == 1 + 3  # the source's, and those of three destinations
+    assert shop.state.query("SELECT 1 FROM headwater.pins") == []
 
 
 def test_destinations_equal_their_share_of_the_source_whatever_it_has_done_since(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -21,6 +22,7 @@ from headwater import failpoints
 from headwater.flow.probing import Probes
 from headwater.flow.routesource import Changed, Columns, RouteRules, RouteSource, SourceAt
 from headwater.lake.counts import Counts
+from headwater.lake.stream import FEED
 from headwater.route.collecting import collect_lakes
 from headwater.route.destinations import Routing
 from headwater.route.fanout import FannedOut, Outcome, Poll, fan_out
@@ -141,7 +143,24 @@ def _seed(
     """Seed these destinations by one scan; the rows that each got, and who got none."""
     if not waiting:
         return {}, {}
+    with _pinned(r, newest) as at:
+        return _seeded(r, at, destinations, waiting, empty=empty)
+
+
+@contextmanager
+def _pinned(r: OpenRoute, newest: SourceAt) -> Iterator[SourceAt]:
+    """What a seed reads. Inside, its snapshot does not expire; the oldest one would be the next to go."""
     at = r.source.oldest() if r.seed == "earliest" else newest
+    if r.source.stream is not FEED:
+        yield at  # inside the group's own delivery: the newest of all
+        return
+    with r.state.pinned(r.source.id(), at.position.value):
+        yield at  # if it has expired in this very moment, its scan says so, and the turn comes again
+
+
+def _seeded(
+    r: OpenRoute, at: SourceAt, destinations: Destinations, waiting: Sequence[DestinationRow], *, empty: bool
+) -> tuple[dict[str, int], dict[str, str]]:
     columns = Columns.of(at, r.rules)
     numbers = destinations.numbers({row.id for row in waiting})
     logger.info("route %s: seeding %s at %s", r.name, counted(len(numbers), "destination"), at.position)

@@ -62,10 +62,14 @@ class MaintenancePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A part of the work that ends soon: at most so many snapshots, removed inside `between`."""
+    """A part of the work that ends soon: at most so many snapshots, removed inside `between`.
+
+    To get there may take a while: `keep` says what must stay by then.
+    """
 
     most: int
     between: Callable[[], AbstractContextManager[Any]]
+    keep: Callable[[], Collection[int]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,16 @@ class _Run:
 
     def group(self, group: str) -> list[Maintained]:
         with closing(own_lake(self.config, self.env, self.state, group)) as sink:
-            maintenance, policy = sink.maintenance(), keeping(self.policy, self.state, sink)
+            maintenance = sink.maintenance()
             if maintenance is None:
                 return []
+
+            def policy() -> MaintenancePolicy:
+                return keeping(self.policy, self.state, sink)
+
             names, figures = list(self._chosen(maintenance.tables())), maintenance.figures()
             if self.dry_run:
-                found = [self._one(group, name, lambda n: maintenance.plan(n, policy)) for name in names]
+                found = [self._one(group, name, lambda n: maintenance.plan(n, policy())) for name in names]
             else:
                 with self.state.lock(maintenance_lock(group), PATIENCE):
                     maintenance.collect()
@@ -80,8 +84,12 @@ class _Run:
                     ]
             return [replace(each, figures=figures.get(name)) for name, each in zip(names, found, strict=True)]
 
-    def _work(self, group: str, maintenance: LakeMaintenance, name: TableName, policy: MaintenancePolicy) -> Chores:
-        done = flow.maintain(self._spark, maintenance, name, policy)
+    def _work(
+        self, group: str, maintenance: LakeMaintenance, name: TableName, policy: Callable[[], MaintenancePolicy]
+    ) -> Chores:
+        """`policy` tells which snapshots are needed: by the time that the table is merged, they may be others."""
+        merged = flow.maintain(self._spark, maintenance, name, replace(self.policy, expire=None, orphans=None))
+        done = merged + flow.maintain(self._spark, maintenance, name, replace(policy(), merge=False, flush=None))
         if done:
             self.state.record_maintained(group, name, done)
         return done

@@ -129,7 +129,7 @@ def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
         case "merge":
             return _merged(site, replace(policy, flush=None), unit.table, site.between)
         case "expire" if policy.expire is not None:
-            portion = Portion(SNAPSHOTS, site.between)
+            portion = Portion(SNAPSHOTS, site.between, lambda: site.policy().keep)
             return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest, portion)
         case "orphans" if policy.orphans is not None:
             return site.maintenance.remove_orphans(unit.table, policy.orphans)

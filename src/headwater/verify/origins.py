@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from headwater.errors import TableError
 from headwater.flow import Mirroring
 from headwater.flow.logsource import LogSource
 from headwater.flow.routesource import RouteSource, SourceAt
-from headwater.lake.sink import Reader
+from headwater.lake.sink import Reader, TableSnapshot
 from headwater.lake.stream import FEED
 from headwater.sink.addresses import lake_addresses
 from headwater.state import State
@@ -40,8 +40,8 @@ class Origin(Protocol):
     @property
     def source(self) -> RouteSource: ...
 
-    def moment(self, position: int) -> Moment | None:
-        """None if no snapshot shows it any more."""
+    def moment(self, position: int, held: ExitStack) -> Moment | None:
+        """None if no snapshot shows it any more. Else that one does not expire before the end of `held`."""
         ...
 
 
@@ -53,7 +53,7 @@ def opened_origin(
     route = config.routes[name]
     if route.source.group is None:
         with opened_source(config, env, name) as source:
-            yield _LakeOrigin(config, env, name, source)
+            yield _LakeOrigin(config, env, state, name, source)
         return
     with closing(mirroring(config, env, state, route.source.group, spark)) as m:
         yield _LogOrigin(m, LogSource(m, route.source.table, route_rules(route), route.batch.rows))
@@ -63,10 +63,12 @@ def opened_origin(
 class _LakeOrigin:
     config: Config
     env: Mapping[str, str]
+    state: State
     name: str
     source: RouteSource
 
-    def moment(self, position: int) -> Moment | None:
+    def moment(self, position: int, held: ExitStack) -> Moment | None:
+        held.enter_context(self.state.pinned(self.source.id(), position))
         at, source = self.source.at(position), self.config.routes[self.name].source
         if at is None:
             return None
@@ -83,15 +85,22 @@ class _LogOrigin:
     m: Mirroring
     source: LogSource
 
-    def moment(self, position: int) -> Moment | None:
+    def moment(self, position: int, held: ExitStack) -> Moment | None:
         at = self.source.at(position)
         row = next((row for row in self.m.state.tables(self.m.group) if at and row.oid == at.table), None)
         if at is None or row is None:
             return None
         if row.options.mode == "history":
             raise TableError("its source is a history, of which no snapshot shows the rows alone")
-        found = self.m.sink.snapshots_at(Lsn(position)).get(row.oid)
-        if found is None or found.position != Lsn(position):
+        found = self._showing(row.oid, position)
+        if found is None:
             return None
+        held.enter_context(self.m.state.pinned(self.m.lake_id, found.snapshot_id))
+        if self._showing(row.oid, position) != found:
+            return None  # it has expired just before
         number = found.snapshot_id if self.m.sink.lake_snapshots else position
         return Moment(at, self.m.sink.reader(number), found.name)
+
+    def _showing(self, oid: int, position: int) -> TableSnapshot[Lsn] | None:
+        found = self.m.sink.snapshots_at(Lsn(position)).get(oid)
+        return found if found is not None and found.position == Lsn(position) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,7 @@ from headwater.change import TableName
 from headwater.config import Config
 from headwater.errors import HeadwaterError
 from headwater.flow.routesource import Columns, RouteRules, SourceAt
-from headwater.lake.sink import Reader
-from headwater.lake.stream import Stream
+from headwater.lake.sink import Plan, Reader, Sink
 from headwater.route.destinations import Routing
 from headwater.route.lakes import DestinationLake
 from headwater.state import State
@@ -42,8 +41,8 @@ def verify_route(
     if route.seed == "latest":
         return [_not_compared(row, ONLY_CHANGES, ok=True) for row in rows]
     try:
-        with opened_origin(config, env, state, spark, name) as origin:
-            return list(_Sides(config, env, name, origin, route_rules(route), state).verdicts(spark, rows))
+        with opened_origin(config, env, state, spark, name) as origin, ExitStack() as held:
+            return list(_Sides(config, env, name, origin, route_rules(route), state, held).verdicts(spark, rows))
     except HeadwaterError as error:
         return [_not_compared(row, error.message) for row in rows]
 
@@ -72,6 +71,7 @@ class _Sides:
     origin: Origin
     rules: RouteRules
     state: State
+    held: ExitStack  # the pins of what is read
 
     def verdicts(self, spark: SparkSession, rows: list[DestinationRow]) -> Iterator[Verified]:
         source = self.origin.source
@@ -86,12 +86,12 @@ class _Sides:
             if row.id not in numbers:
                 return "it is no longer in the config"
             lake = found.lakes[numbers[row.id]]
-            return _landed(row, lake, source.stream, newest.table, complete[row.id])
+            return self._landed(row, lake, newest.table, complete[row.id])
 
         with ThreadPoolExecutor(LAKES_AT_ONCE) as pool:
             asked = dict(zip((row.id for row in rows), pool.map(looked_at, rows), strict=True))
         landed = {numbers[id_]: each for id_, each in asked.items() if isinstance(each, _Landed)}
-        moments = {shows: self.origin.moment(shows) for shows in {each.shows for each in landed.values()}}
+        moments = {shows: self.origin.moment(shows, self.held) for shows in {each.shows for each in landed.values()}}
         compared = self._compared(spark, landed, moments, found.routing)
         for row in rows:
             each = asked[row.id]
@@ -102,6 +102,33 @@ class _Sides:
                 yield _not_compared(row, f"it shows the source at {shows}, of which the snapshot has expired")
             else:
                 yield self._verdict(row, each, compared[numbers[row.id]])
+
+    def _landed(self, row: DestinationRow, lake: DestinationLake, table: int, complete: int | None) -> _Landed | str:
+        """The destination, or why there is nothing to compare. Its snapshot does not expire meanwhile."""
+        if row.reseed is not None:
+            return f"it waits to be seeded: {row.reseed}"
+        if complete is None:
+            return "it has not been seeded yet"
+        try:
+            sink = lake.address.find(lake.source, self.origin.source.stream)
+            if sink is None:
+                return f"there is no lake in {lake.address}"
+            with closing(sink):
+                plan = self._pinned(sink)
+                standing = plan.standings.get(table)
+                if standing is None:
+                    return f"the lake {lake.address} has no table of this route"
+                position, number = standing.position.value, plan.snapshot_id if sink.lake_snapshots else None
+                shows = max(position, complete)
+                return _Landed(position, shows, standing.name, number, sink.reader(plan.snapshot_id))
+        except HeadwaterError as error:
+            return error.message
+
+    def _pinned(self, sink: Sink[Any, Any]) -> Plan[Any]:
+        """On the newest snapshot, which may not be the newest for long: the pin comes before it can expire."""
+        plan = sink.plan()
+        self.held.enter_context(self.state.pinned(sink.lake_id(), plan.snapshot_id))
+        return plan
 
     def _compared(
         self,
@@ -153,30 +180,6 @@ class _Sides:
             route=row.route,
             destination=str(row),
         )
-
-
-def _landed(
-    row: DestinationRow, lake: DestinationLake, stream: Stream[Any], table: int, complete: int | None
-) -> _Landed | str:
-    """The destination, or why there is nothing to compare."""
-    if row.reseed is not None:
-        return f"it waits to be seeded: {row.reseed}"
-    if complete is None:
-        return "it has not been seeded yet"
-    try:
-        sink = lake.address.find(lake.source, stream)
-        if sink is None:
-            return f"there is no lake in {lake.address}"
-        with closing(sink):
-            plan = sink.plan()
-            standing = plan.standings.get(table)
-            if standing is None:
-                return f"the lake {lake.address} has no table of this route"
-            position, number = standing.position.value, plan.snapshot_id if sink.lake_snapshots else None
-            shows = max(position, complete)
-            return _Landed(position, shows, standing.name, number, sink.reader(plan.snapshot_id))
-    except HeadwaterError as error:
-        return error.message
 
 
 def _not_compared(row: DestinationRow, reason: str, *, ok: bool = False) -> Verified:

@@ -92,12 +92,15 @@ class DuckLakeMaintenance:
     ) -> Chores:
         self._found(table)
         gone = self._expired(age, keep, newest, portion.most if portion else None)
+        whole = portion is None or len(gone) < portion.most
         if gone:
             with portion.between() if portion else nullcontext():
+                kept = set(portion.keep()) if portion else set[int]()
+                gone = [each for each in gone if each not in kept]
                 expire(self.lake, gone)
             failpoints.hit("maintain.expired")
         done = Chores(expired_snapshots=len(gone))
-        if portion is not None and len(gone) >= portion.most:
+        if not whole:
             return done
         purge_inlined(self.lake)  # though nothing is gone: the last time may have been broken off here
         return done + self._cleaned_up()

@@ -39,7 +39,8 @@ def newest_at(kept: Sequence[tuple[int, P | None]], reached: tuple[int, P], at: 
     """The newest of the snapshots before the first that goes past a position, and the position that it shows.
 
     `kept` are the lake's snapshots, ours with their positions; `reached` is where the newest of ours is, even if it is
-    expired. After a table was brought up to the others by itself, positions go back for a while.
+    expired. After a table was brought up to the others by itself, positions go back for a while. What others committed
+    shows the position of the commit before it; nothing is known if that one is expired.
     """
     known = dict([reached]) | {id_: shown for id_, shown in kept if shown is not None}
     there, found, highest = {id_ for id_, _ in kept}, None, None
@@ -48,6 +49,8 @@ def newest_at(kept: Sequence[tuple[int, P | None]], reached: tuple[int, P], at: 
             if known[id_] > at:
                 break
             highest = max(known[id_], highest or known[id_])
+        elif id_ - 1 not in there | known.keys():
+            highest = None
         if highest is not None and id_ in there:
             found = id_, highest
     return found
