@@ -81,6 +81,7 @@ def test_a_dropped_group_is_copied_again_in_place_of_its_old_mirrors(orders: Mir
         "log": str(orders.folder / "log"),
         "origin": "config",
         "disabled": False,
+        "waiting": [],
     }
     assert orders.m.indexes is not None
     Path(orders.m.indexes.folder).mkdir(parents=True)

@@ -384,18 +384,53 @@ def test_a_group_that_is_dropped_takes_everything_that_was_added_to_it_along(sta
     assert (given_up.failed, given_up.outcome) == (True, "the group was dropped")
 
 
-def test_a_drop_that_was_asked_for_leaves_itself_and_what_was_asked_later(state: State) -> None:
-    before = state.ask("pause_table", source_table="orders")
-    later = [
+def test_a_drop_that_was_asked_for_settles_itself_and_all_that_is_not_for_a_later_group(state: State) -> None:
+    asked = [
+        state.ask("pause_table", source_table="orders"),
         state.ask("drop_group", name="shop"),
-        state.ask("create_group", name="again"),
         state.ask("add_table", source_table="orders", group_name="shop"),
     ]
+    other = state.ask("create_group", name="other")
+    state.drop_group("shop", (asked[1], "it is gone"))
+    assert [each.id for each in state.waiting()] == [other]
+    found = [state.request(each) for each in asked]
+    assert [(each.failed, each.outcome) for each in found if each is not None] == [
+        (True, "the group was dropped"),
+        (False, "it is gone"),
+        (True, "the group was dropped"),
+    ]
+
+
+def test_what_is_asked_of_a_later_group_of_that_name_waits_for_it(state: State) -> None:
+    drop = state.ask("drop_group", name="shop")
+    with state.transaction() as connection:
+        connection.execute("INSERT INTO headwater.requests (verb, group_name) VALUES ('create_group', 'shop')")
+    state.ask("add_table", source_table="orders", group_name="shop")
+    state.drop_group("shop", (drop, "it is gone"))
+    assert [each.verb for each in state.waiting()] == ["create_group", "add_table"]
+
+
+def test_a_second_request_to_drop_a_group_does_not_wait_for_a_later_group_of_that_name(state: State) -> None:
+    first, second = state.ask("drop_group", name="shop"), state.ask("drop_group", name="shop")
+    state.drop_group("shop", (first, "it is gone"))
+    assert state.waiting() == []
+    done = state.request(second)
+    assert done is not None
+    assert (done.failed, done.outcome) == (False, "the group was dropped")
+
+
+def test_a_request_to_drop_a_group_has_nothing_to_do_once_a_command_has_dropped_it(state: State) -> None:
+    state.ask("drop_group", name="shop")
     state.drop_group("shop")
-    assert [each.id for each in state.waiting()] == later
-    given_up = state.request(before)
-    assert given_up is not None
-    assert given_up.failed
+    assert state.waiting() == []
+
+
+def test_what_was_so_before_a_service_began_with_a_request_is_noted_once(state: State) -> None:
+    id_ = state.ask("drop_group", name="shop")
+    assert [each.begun for each in state.waiting()] == [None]
+    state.begin_request(id_, disabled=False)
+    state.begin_request(id_, disabled=True)
+    assert [each.begun for each in state.waiting()] == [{"disabled": False}]
 
 
 def test_a_listener_hears_of_a_request_at_once_and_who_asked_of_its_end(state: State) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,15 +13,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from tests.serving import HandService, handled
 
 from headwater.change import Lsn
+from headwater.commands.cli import cli
 from headwater.config import Config
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, Unreachable
 from headwater.postgres.connect import connect
 from headwater.source.publications import publication_tables
-from headwater.state import State, TableRow, TableState, Verb
+from headwater.state import Request, State, TableRow, TableState, Verb
 from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Event, Failed, Paused
+from headwater.supervise import dropping
+from headwater.supervise.groups import drop_group, list_groups
 from headwater.supervise.handling import Handling
 from headwater.supervise.readying import make_ready
 
@@ -73,6 +78,7 @@ class Place:
                 connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
         file = folder / "headwater.yaml"
         file.write_text(CONFIG.format(source=url))
+        self.file = file
         self.config = Config.load(file, {})
         self.state = State.connect(url)
         self.state.migrate()
@@ -266,3 +272,137 @@ def test_a_move_that_a_killed_run_has_begun_is_brought_to_its_end(place: Place) 
     )
     assert (place.row("shop").state, place.row("far").state) == ("REMOVED", "PENDING")
     assert place.published("far") == {"items"}
+
+
+class Interrupted(HandService):
+    """A service that loses the source once, after what is wanted was changed."""
+
+    lost = False
+
+    def serve(self, name: str) -> None:
+        if not self.lost:
+            self.lost = True
+            raise Unreachable("the source does not answer", hint="it comes back")
+        super().serve(name)
+
+
+def interrupted(place: Place, verb: Verb, **arguments: object) -> Request:
+    """Ask for it; the first attempt loses the source, and a new service makes the second. What became of it."""
+    asked = place.state.ask(verb, **arguments)
+    (request,) = place.state.waiting()
+    with pytest.raises(Unreachable):
+        Handling(Interrupted(place.config, place.state), place.state).handle(request)
+    (done,) = handled(place.config, place.state)
+    assert done.id == asked
+    return done
+
+
+def test_an_addition_that_was_interrupted_is_brought_to_its_end(place: Place) -> None:
+    done = interrupted(place, "add_table", source_table=ITEMS, group_name="shop")
+    assert (done.failed, "is added to group 'shop'" in str(done.outcome)) == (False, True)
+    assert (place.row().state, "items" in place.published()) == ("PENDING", True)
+
+
+def test_a_removal_that_was_interrupted_is_brought_to_its_end(place: Place) -> None:
+    place.bring_to("STREAMING")
+    done = interrupted(place, "remove_table", source_table=ITEMS)
+    assert (done.failed, "is removed from group 'shop'" in str(done.outcome)) == (False, True)
+    assert (place.row().state, "items" in place.published()) == ("REMOVED", False)
+
+
+def test_a_move_that_was_interrupted_is_brought_to_its_end(place: Place) -> None:
+    place.bring_to("STREAMING")
+    done = interrupted(place, "move_table", source_table=ITEMS, to_group="far")
+    assert (done.failed, "is moved" in str(done.outcome)) == (False, True)
+    assert (place.published(), place.published("far")) == ({"orders"}, {"items"})
+
+
+def test_a_group_whose_creation_was_interrupted_is_created(place: Place) -> None:
+    done = interrupted(place, "create_group", name="more", lake="other")
+    assert (done.failed, "is created" in str(done.outcome)) == (False, True)
+    assert place.state.group("more") is not None
+
+
+def test_what_there_was_before_is_refused_after_an_interruption_all_the_same(place: Place) -> None:
+    place.ask("create_group", name="more", lake="other")
+    with place.state.transaction() as connection:  # two asked at the same time
+        connection.execute("INSERT INTO headwater.requests (verb, group_name) VALUES ('create_group', 'more')")
+    (done,) = handled(place.config, place.state)
+    assert (done.failed, "there is a group 'more' already" in str(done.outcome)) == (True, True)
+
+
+# The end of a group -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def more(place: Place) -> Place:
+    """With another group, which was added and has a table."""
+    place.ask("create_group", name="more", lake="other")
+    place.ask("add_table", source_table=ITEMS, group_name="more")
+    return place
+
+
+def test_other_requests_do_not_wait_for_who_still_works_on_a_group_that_is_dropped(more: Place) -> None:
+    state = more.state
+    with state.lock("deliver:more"):
+        dropped = state.ask("drop_group", name="more")
+        later = state.ask("enable_group", name="more")
+        other = state.ask("pause_table", source_table="public.orders")
+        begun = time.monotonic()
+        handled(more.config, state)
+        assert time.monotonic() - begun < 10
+        assert [each.id for each in state.waiting()] == [dropped, later]
+        assert state.disabled_groups() == {"more"}
+    assert [(each.failed, str(each.outcome)[:11]) for each in handled(more.config, state)] == [
+        (False, "group 'more"),
+        (True, "the group w"),
+    ]
+    assert (state.disabled_groups(), state.added_groups()) == (set(), {})
+    paused = state.request(other)
+    assert paused is not None
+    assert paused.handled_at is not None
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_group_that_someone_goes_on_working_on_is_not_dropped_and_goes_on_as_before(
+    more: Place, disabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if disabled:
+        more.ask("disable_group", name="more")
+    monkeypatch.setattr(dropping, "PATIENCE", 0.5)
+    with more.state.lock("deliver:more"):
+        more.state.ask("drop_group", name="more")
+        (waits,) = handled(more.config, more.state)
+        assert waits.handled_at is None
+        time.sleep(0.5)
+        (done,) = handled(more.config, more.state)
+    assert (done.failed, "another headwater holds the lock 'deliver:more'" in str(done.outcome)) == (True, True)
+    assert more.state.disabled_groups() == ({"more"} if disabled else set())
+    assert more.published("more") == {"items"}
+
+
+def test_a_drop_that_was_interrupted_is_brought_to_its_end_and_leaves_no_request(more: Place) -> None:
+    asked = more.state.ask("drop_group", name="more")
+    more.state.begin_request(asked, disabled=False, at=0)  # the run ended in the middle
+    more.state.disable_group("more")
+    drop_group(more.config, "more", asked)  # even before it could say so
+    assert more.state.waiting() == []
+    done = more.state.request(asked)
+    assert done is not None
+    assert (done.failed, "group 'more' is dropped: " in str(done.outcome)) == (False, True)
+    assert more.state.disabled_groups() == set()
+
+
+def test_the_list_of_groups_shows_what_was_asked_of_them_and_waits(more: Place) -> None:
+    more.state.ask("disable_group", name="more")
+    more.state.ask("create_group", name="later", lake="main")
+    found = {each.name: (each.origin, each.waiting) for each in list_groups(more.config)}
+    assert found == {
+        "shop": ("config", ()),
+        "far": ("config", ()),
+        "more": ("added", ("disable_group",)),
+        "later": ("asked", ("create_group",)),
+    }
+    listed = CliRunner().invoke(cli, ["-c", str(more.file), "group", "list"]).output
+    assert "group 'more': disable_group waits for a `headwater run` that handles it" in listed
+    assert "group 'later': create_group waits" in listed

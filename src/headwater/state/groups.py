@@ -48,14 +48,17 @@ class Groups(Database):
     def groups(self) -> list[GroupRow]:
         return self._rows(GroupRow, f"{_GROUP} ORDER BY name", ())
 
-    def drop_group(self, name: str) -> None:
-        """Forget the group, its tables, the index of its log, and what was asked of it before it was to be dropped."""
+    def drop_group(self, name: str, settled: tuple[int, str] | None = None) -> None:
+        """Forget the group, its tables, the index of its log, and what was asked of it before it was to be dropped.
+
+        `settled` is the request that asked for that, if one did, and what became of it.
+        """
         with self.transaction() as connection:
             # Segments first: the rows of their parts refer to the relations.
             connection.execute("DELETE FROM headwater.segments WHERE group_name = %s", (name,))
             connection.execute("DELETE FROM headwater.groups WHERE name = %s", (name,))
             forget_group(connection, name)
-            give_up_requests(connection, name)
+            give_up_requests(connection, name, settled)
 
     def record_lake(self, group: str, lake: Location | None) -> None:
         """Note which lake is the group's; None: the one that is opened next."""

@@ -330,6 +330,14 @@ MIGRATIONS = (
     ALTER TABLE headwater.groups
         ADD COLUMN captured_changes bigint NOT NULL DEFAULT 0; -- rows that the log has got, in total
     """,
+    """
+    ALTER TABLE headwater.copies
+        ADD COLUMN attempt text; -- in the names of the files that are being written; null: none may be noted
+    """,
+    """
+    ALTER TABLE headwater.requests
+        ADD COLUMN begun jsonb; -- what was so before a service began with it; null: nothing has been done for it yet
+    """,
 )
 
 

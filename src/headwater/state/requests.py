@@ -32,7 +32,7 @@ Verb = Literal[
 
 _REQUEST = (
     'SELECT id, verb, group_name AS "group", table_name AS "table", arguments, requested_by, requested_at, handled_at,'
-    " failed, outcome FROM headwater.requests"
+    " failed, outcome, begun FROM headwater.requests"
 )
 
 
@@ -52,6 +52,7 @@ class Request:
     handled_at: datetime | None  # None: it waits
     failed: bool
     outcome: str | None
+    begun: Mapping[str, Any] | None = None  # what was so before a service began with it; None: none has
 
 
 class Requests(Database):
@@ -74,8 +75,24 @@ class Requests(Database):
         """Those that are not handled yet, in the order in which they were made."""
         return self._rows(Request, f"{_REQUEST} WHERE handled_at IS NULL ORDER BY id", ())
 
+    def last_handled(self) -> dict[str, datetime]:
+        """When the last request for each group was handled."""
+        handled = "SELECT group_name, max(handled_at) FROM headwater.requests WHERE handled_at IS NOT NULL GROUP BY 1"
+        return dict(self.query(handled))
+
     def request(self, id: int) -> Request | None:
         return next(iter(self._rows(Request, f"{_REQUEST} WHERE id = %s", (id,))), None)
+
+    def begin_request(self, id: int, **before: object) -> None:
+        """Note that a request was found to be possible, and what was so before anything is done for it.
+
+        Who takes it up after a failure then knows what is of its own doing.
+        """
+        self._write("UPDATE headwater.requests SET begun = %s WHERE id = %s AND begun IS NULL", (Jsonb(before), id))
+
+    def remind(self, id: int) -> None:
+        """Have the service look at a request again that it could not bring to its end."""
+        self._write("SELECT pg_notify('headwater', %s)", (str(id),))
 
     def settle(self, id: int, outcome: str, *, failed: bool = False) -> None:
         """Note what became of a request, and tell those who listen to `headwater_done`; once settled it stays so."""
@@ -92,13 +109,17 @@ class Requests(Database):
         self._connection.run(work)
 
 
-def give_up_requests(connection: Connection, group: str) -> None:
-    """Settle what was asked of a group before it was to be dropped, in the caller's transaction."""
+def give_up_requests(connection: Connection, group: str, settled: tuple[int, str] | None) -> None:
+    """Settle what was asked of a group that is dropped, in the caller's transaction; not what a later one is to get.
+
+    `settled` is the request to drop it, and its outcome. Others to drop this same group have nothing left to do.
+    """
+    request, outcome = settled or (None, "")
     connection.execute(
-        "WITH given_up AS (UPDATE headwater.requests r SET handled_at = clock_timestamp(), failed = true,"
-        " outcome = 'the group was dropped' WHERE r.group_name = %s AND r.handled_at IS NULL AND NOT EXISTS"
-        " (SELECT FROM headwater.requests d WHERE d.group_name = r.group_name AND d.verb = 'drop_group'"
-        " AND d.handled_at IS NULL AND d.id <= r.id) RETURNING r.id)"
-        " SELECT pg_notify('headwater_done', id::text) FROM given_up",
-        (group,),
+        "WITH ended AS (UPDATE headwater.requests r SET handled_at = clock_timestamp(), failed = verb <> 'drop_group',"
+        " outcome = CASE WHEN id = %(request)s THEN %(outcome)s ELSE 'the group was dropped' END"
+        " WHERE group_name = %(group)s AND handled_at IS NULL AND NOT EXISTS (SELECT FROM headwater.requests c"
+        " WHERE c.group_name = r.group_name AND c.verb = 'create_group' AND c.handled_at IS NULL AND c.id <= r.id)"
+        " RETURNING r.id) SELECT pg_notify('headwater_done', id::text) FROM ended",
+        {"group": group, "request": request, "outcome": storable(outcome)},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import Protocol
 
 from headwater.change import TableName
 from headwater.config import Config, Table
@@ -16,7 +15,7 @@ from headwater.postgres.connect import connect, translated
 from headwater.source.checktable import TableWish, table_problems
 from headwater.source.server import named_oid
 from headwater.state import AddedTable, Request, State, Verb
-from headwater.supervise.groups import drop_group
+from headwater.supervise.dropping import Service, drop
 from headwater.supervise.tablerequests import TableRequest, record_request
 
 __all__ = ["Handling", "Service"]
@@ -24,24 +23,19 @@ __all__ = ["Handling", "Service"]
 logger = logging.getLogger(__name__)
 
 _STATES: dict[Verb, TableRequest] = {"pause_table": "pause", "resume_table": "resume", "resync_table": "resync"}
-DROP_PATIENCE = 45.0  # seconds: until whoever delivers the group has noticed, and drained what is staged
-
-
-class Service(Protocol):
-    """What a request needs of the service that handles it."""
-
-    def everything(self) -> Config: ...
-    def declared(self) -> Config: ...
-    def serve(self, name: str) -> None: ...
-    def leave(self, name: str) -> None: ...
 
 
 class Handling:
-    """Handles requests. One that fails says why, and leaves nothing behind."""
+    """Handles requests. One that fails says why, and leaves nothing behind.
+
+    Once a request was found to be possible, that is noted with it: whoever takes it up again, after Unreachable or a
+    kill, brings it to its end, and does not refuse what it has done itself.
+    """
 
     def __init__(self, service: Service, state: State) -> None:
         self._service, self._state = service, state
-        self._verbs: dict[Verb, Callable[[Request], str]] = {
+        self._ending: set[str] = set()  # groups that are being dropped: what is asked of them later waits
+        self._verbs: dict[Verb, Callable[[Request], str | None]] = {
             "add_table": self._add,
             "remove_table": self._remove,
             "move_table": self._move,
@@ -52,8 +46,11 @@ class Handling:
         }
 
     def handle(self, request: Request) -> None:
-        """Do it and settle it, unless it is for another service; Unreachable: it waits until that is over."""
-        if not self._is_ours(request):
+        """Do it and settle it, unless it is for another service; Unreachable: it waits until that is over.
+
+        A group that is still being worked on is dropped later, and other requests do not wait for that.
+        """
+        if not self._is_ours(request) or self._ending & {request.group, request.arguments.get("to_group")}:
             return
         by = f"{request.verb} {request.table or request.group} ({request.requested_by})"
         try:
@@ -69,6 +66,10 @@ class Handling:
             outcome = redact(f"a bug in Headwater: {error!r}", self._service.declared().secrets())
             self._state.settle(request.id, outcome, failed=True)
         else:
+            if outcome is None:
+                self._ending.add(request.group)
+                self._state.remind(request.id)
+                return
             logger.info("%s: %s", by, outcome)
             self._state.settle(request.id, outcome)
 
@@ -79,7 +80,8 @@ class Handling:
             return lake is None or lake in self._service.declared().lakes
         return request.group in self._service.everything().groups
 
-    def _done(self, request: Request) -> str:
+    def _done(self, request: Request) -> str | None:
+        """What became of it; None: it is not over yet."""
         if (state_change := _STATES.get(request.verb)) is not None:
             return self._change_state(request, state_change)
         return self._verbs[request.verb](request)
@@ -104,7 +106,9 @@ class Handling:
     def _add(self, request: Request) -> str:
         entry, copy = dict(request.arguments["entry"]), bool(request.arguments.get("copy", True))
         added = AddedTable(request.group, str(_name(request)), entry, copy)
-        self._check_addition(added)
+        if request.begun is None:
+            self._check_addition(added)
+            self._state.begin_request(request.id)
         self._added(added, request.requested_by)
         how = "and will be copied" if copy else "without a copy: its mirror has what changes from now on"
         return f"{added.table} is added to group {request.group!r}, {how}{self._waits(request.group)}"
@@ -142,17 +146,20 @@ class Handling:
                 raise problem
 
     def _remove(self, request: Request) -> str:
-        added = self._addition(request)
-        self._state.forget_added_table(added.group, added.table)
-        self._service.serve(added.group)
-        return f"{added.table} is removed from group {added.group!r}: its mirror stays as it is"
+        group, name = request.group, str(_name(request))
+        if request.begun is None:
+            self._check_added(request)
+            self._state.begin_request(request.id)
+        self._state.forget_added_table(group, name)
+        self._service.serve(group)
+        return f"{name} is removed from group {group!r}: its mirror stays as it is"
 
     def _move(self, request: Request) -> str:
         to, name = str(request.arguments["to_group"]), str(_name(request))
         if to not in (known := self._service.everything().groups):
             raise ConfigError(f"there is no group {to!r}", hint=f"there are: {', '.join(known)}")
         if not self._is_added(to, name):  # else a run has moved it, and ended before it could say so
-            self._check_move(self._addition(request), to)
+            self._check_move(self._check_added(request), to)
             self._state.move_added_table(name, request.group, to)
         try:
             self._service.serve(request.group)
@@ -180,8 +187,8 @@ class Handling:
             )
         self._check_addition(added._replace(group=to))
 
-    def _addition(self, request: Request) -> AddedTable:
-        """The table as it was added; what the file declares is not ours to take away."""
+    def _check_added(self, request: Request) -> AddedTable:
+        """The table as it was added; ConfigError for what the file declares: that is not ours to take away."""
         for each in self._state.added_tables():
             if (each.group, each.table) == (request.group, str(_name(request))):
                 return each
@@ -204,9 +211,10 @@ class Handling:
 
     def _create(self, request: Request) -> str:
         name, settings = request.group, dict(request.arguments.get("settings", {}))
-        if name in self._service.everything().groups:
+        if request.begun is None and name in self._service.everything().groups:
             raise ConfigError(f"there is a group {name!r} already", hint="`headwater group list` shows all")
         group = group_of(self._service.declared(), name, settings)
+        self._state.begin_request(request.id)
         self._state.add_group(name, {**settings, "lake": group.lake}, request.requested_by)
         try:
             self._service.serve(name)
@@ -217,18 +225,8 @@ class Handling:
             raise
         return f"group {name!r} is created, into lake {group.lake!r}: add tables with `headwater table add`"
 
-    def _drop(self, request: Request) -> str:
-        name = request.group
-        if name in self._service.declared().groups:
-            raise ConfigError(
-                f"group {name!r} is in the config file, which is ensured",
-                hint=f"take it out of the file first; `headwater group disable {name}` stops it for a while",
-            )
-        config = self._service.everything()
-        self._state.disable_group(name)  # whoever delivers it notices
-        self._service.leave(name)
-        dropped = drop_group(config, name, DROP_PATIENCE)
-        return f"group {name!r} is dropped: {', '.join(dropped) or 'nothing was left of it'}"
+    def _drop(self, request: Request) -> str | None:
+        return drop(self._service, self._state, request)
 
     def _enable(self, request: Request) -> str:
         self._state.enable_group(request.group)
