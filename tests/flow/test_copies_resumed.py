@@ -213,3 +213,36 @@ class _Dying:
         if name == "record_delivery":
             raise self._error
         return getattr(self._state, name)
+
+
+def late_range(mirror: Mirror) -> tuple[int, KeptRange]:
+    """What a task has written for a copy that was broken off, and has not noted yet."""
+    break_off(mirror, first_half)
+    ((oid, kept),) = mirror.m.state.kept_copies("g").items()
+    late = kept.ranges[-1]
+    with mirror.m.state.transaction() as connection:
+        connection.execute("DELETE FROM headwater.copied_ranges WHERE first_page = %s", (late.first_page,))
+    return oid, late
+
+
+def test_a_task_that_outlived_its_driver_cannot_note_a_range_whose_file_may_be_deleted(table: Mirror) -> None:
+    oid, late = late_range(table)
+    flow.collect_copies(table.m)
+    table.m.state.keep_range("g", oid, late)
+    assert late not in table.m.state.kept_copies("g")[oid].ranges
+
+    def note() -> None:
+        table.m.state.keep_range("g", oid, late)
+
+    with beside(table, note) as m:  # nor while another copy is under way
+        assert flow.copy(m)
+    finished(table)
+
+
+def test_a_task_notes_its_range_as_long_as_its_copy_is_under_way(table: Mirror) -> None:
+    oid, late = late_range(table)
+    before = row_of(table).copied_rows
+    table.m.state.keep_range("g", oid, late)
+    table.m.state.keep_range("g", oid, late)
+    assert late in table.m.state.kept_copies("g")[oid].ranges
+    assert row_of(table).copied_rows == before + late.rows

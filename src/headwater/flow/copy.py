@@ -111,7 +111,8 @@ def _written(
             raise Unreachable("the source was promoted while tables were being copied", hint="they are copied again")
         kept = m.state.kept_copies(m.group)
         attempt = m.sink.begin_copy([_mirror(m, plan.tables[oid], kept.get(oid)) for oid in oids], plan.names)
-        m.state.begin_copy(m.group, {oid: (plan.tables[oid].definition, attempt.note(oid)) for oid in oids})
+        notes = {oid: (plan.tables[oid].definition, attempt.note(oid)) for oid in oids}
+        m.state.begin_copy(m.group, attempt.name, notes)
         work = CopyRanges(
             *(m.source_url, exported, m.state.url, m.group, attempt.target, attempt.name),
             rate=pace.rate and pace.rate / at_once,
@@ -146,7 +147,11 @@ def _is_whole(table: PlannedTable, kept: KeptCopy | None) -> bool:
 
 
 def collect_copies(m: Mirroring) -> None:
-    """Delete what copies have written with which no copy will go on. None may be under way."""
+    """Delete what copies have written with which no copy will go on. None may be under way.
+
+    Tasks of one may be: they outlive a driver that died, or has lost its lock. What they write is nobody's.
+    """
+    m.state.end_attempts(m.group)
     kept = m.state.kept_copies(m.group).values()
     m.sink.collect_copies({each.attempt for copy in kept for each in copy.ranges})
 

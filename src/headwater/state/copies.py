@@ -42,30 +42,43 @@ class KeptCopy:
 class Copies(Database):
     """The unfinished copies of the state."""
 
-    def begin_copy(self, group: str, notes: Mapping[int, tuple[str, bytes]]) -> None:
-        """Note of each table the definition and the lake's note; a copy that goes on has both already."""
+    def begin_copy(self, group: str, attempt: str, notes: Mapping[int, tuple[str, bytes]]) -> None:
+        """Note of each table the definition and the lake's note; a copy that goes on has both already.
+
+        From here on, only ranges of this attempt are noted.
+        """
 
         def work(connection: Connection) -> None:
             connection.cursor().executemany(
-                "INSERT INTO headwater.copies (group_name, source_oid, definition, note) VALUES (%s, %s, %s, %s)"
-                " ON CONFLICT (group_name, source_oid) DO NOTHING",
-                [(group, oid, definition, note) for oid, (definition, note) in notes.items()],
+                "INSERT INTO headwater.copies (group_name, source_oid, definition, note, attempt)"
+                " VALUES (%s, %s, %s, %s, %s)"
+                " ON CONFLICT (group_name, source_oid) DO UPDATE SET attempt = excluded.attempt",
+                [(group, oid, definition, note, attempt) for oid, (definition, note) in notes.items()],
             )
 
         self._connection.run(work)
 
+    def end_attempts(self, group: str) -> None:
+        """Note no more ranges until a copy begins: tasks that outlived their driver may still be at work."""
+        self._write(
+            "UPDATE headwater.copies SET attempt = NULL WHERE group_name = %s AND attempt IS NOT NULL", (group,)
+        )
+
     def keep_range(self, group: str, oid: int, done: KeptRange) -> None:
-        """Note that a range is done. Noting it again changes nothing, nor does it once the copy is to start over."""
+        """Note that a range is done. Noting it again changes nothing.
+
+        Nor does it once the copy is to start over, or another attempt has taken it up, which may delete files of ours.
+        """
 
         def work(connection: Connection) -> None:
             new = connection.execute(
                 "INSERT INTO headwater.copied_ranges"
                 " (group_name, source_oid, part_oid, first_page, end_page, lsn, rows, attempt, reports)"
                 " SELECT group_name, source_oid, %s, %s, %s, %s, %s, %s, %s FROM headwater.copies"
-                " WHERE group_name = %s AND source_oid = %s FOR KEY SHARE ON CONFLICT DO NOTHING",
+                " WHERE group_name = %s AND source_oid = %s AND attempt = %s FOR SHARE ON CONFLICT DO NOTHING",
                 (
                     *(done.oid, done.first_page, done.end_page, done.lsn, done.rows, done.attempt),
-                    *(pickle.dumps(done.reports), group, oid),
+                    *(pickle.dumps(done.reports), group, oid, done.attempt),
                 ),
             )
             connection.execute(
