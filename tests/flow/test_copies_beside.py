@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
 from tests.brokenoff import beside
+from tests.captured_group import until
 from tests.mirror import Mirror
 
 from headwater import flow
 from headwater.change import Lsn
+from headwater.config.groups import Copy
 from headwater.flow.gaps import LOST, mend
 from headwater.state import TableRow
+from headwater.supervise.copying import Copying
+from headwater.supervise.precedence import Precedence
 
 
 @pytest.fixture
@@ -157,3 +162,30 @@ def test_a_copy_that_needs_segments_which_are_gone_is_followed_by_another(orders
     orders.m.sink.look_again()
     assert orders.settle()
     orders.assert_equal("orders", "items")
+
+
+def test_a_partition_loses_its_rows_while_another_table_is_copied_for_long(mirror: Mirror) -> None:
+    mirror.execute(
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parted1 PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE parted2 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO parted VALUES (1), (11)",
+        "CREATE TABLE large (id int PRIMARY KEY, item text)",
+        "INSERT INTO large SELECT i, repeat(md5(i::text), 30) FROM generate_series(1, 300) i",
+    )
+    mirror.start("public.parted")
+    mirror.sync()
+    mirror.reopen("public.parted", "public.large")
+    mirror.looked()
+    slow = mirror.config.groups["g"].model_copy(update={"copying": Copy(rate=15_000)})
+    config = mirror.config.model_copy(update={"groups": {"g": slow}})
+    with Copying(config, {}, "g", mirror.spark, threading.Event(), Precedence()):
+        until(lambda: row_of(mirror, "large").state == "SNAPSHOT")
+        mirror.execute("DROP TABLE parted1")
+        mirror.looked()
+        until(lambda: any(each.lsn for each in mirror.m.state.removals("g")))
+        mirror.sync()
+        assert row_of(mirror, "large").state == "SNAPSHOT"  # it is still being copied
+        assert mirror.ask("SELECT id FROM lake.public.parted") == [(11,)]
+        assert mirror.m.state.removals("g") == []
+        until(lambda: row_of(mirror, "large").state == "CATCHUP", 60)

@@ -82,3 +82,32 @@ def test_a_delivery_that_finds_no_space_in_the_lake_is_made_again_when_there_is(
     mirror.assert_equal("orders")
     flow.tidy(mirror.m)
     assert mirror.files() == mirror.known_files()  # what did not fit is deleted
+
+
+@pytest.mark.ducklake_only
+@pytest.mark.parametrize("asked", ["first", "again"])
+def test_a_copy_that_finds_no_space_in_the_lake_is_made_when_there_is(
+    lake_disk: Grow, mirror: Mirror, asked: str
+) -> None:
+    mirror.inline = "off"
+    mirror.execute("CREATE TABLE orders (id int PRIMARY KEY, item text)", "INSERT INTO orders VALUES (0, 'small')")
+    mirror.start(copy=asked == "again")
+    mirror.execute(f"INSERT INTO orders {ROWS.format('1, 1000')}")
+    (row,) = mirror.m.state.tables("g")
+    before = mirror.known_files()  # older snapshots need them
+    if asked == "again":
+        mirror.m.state.request_resync("g", row.oid, "a test wants it")
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="No space left on device"):
+            flow.copy(mirror.m)
+        (row,) = mirror.m.state.tables("g")
+        assert (row.state, row.failures) == ("SNAPSHOT", 0)  # no fault of the table: the group says what it waits for
+        assert len(mirror.files() - mirror.known_files()) <= 1  # what one attempt has left, the next one deletes
+    if asked == "again":
+        assert mirror.ask("SELECT id FROM lake.public.orders") == [(0,)]  # readers have the old rows meanwhile
+    lake_disk()
+    assert flow.copy(mirror.m)
+    mirror.sync()
+    mirror.assert_equal("orders")
+    flow.tidy(mirror.m)
+    assert mirror.files() - before == mirror.known_files() - before  # nothing is left behind

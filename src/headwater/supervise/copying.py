@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Self
 
@@ -94,16 +94,45 @@ class Copying:
         with (
             closing(open_state(self._config)) as state,
             closing(mirroring(self._config, self._env, state, self._group, self._spark)) as m,
+            self._placing(m),
         ):
             flow.collect_copies(m)
             while not self._ending.is_set():
                 try:
-                    flow.place_removals(m)
                     flow.copy(m, self._alone, partial(self._pace, m))
                     self._tell(None)
                 except CommitUnknown as error:
                     logger.warning("looking whether the copy has landed: %s", error)  # the lake's positions say
                 self._ending.wait(LOOK_EVERY)
+
+    @contextmanager
+    def _placing(self, m: flow.Mirroring) -> Iterator[None]:
+        """Inside, positions are found for removals, in a thread of their own: neither copies nor deliveries wait.
+
+        The source may take as long as its longest transaction to show one. Only the state of `m` is used.
+        """
+        over = threading.Event()
+        thread = threading.Thread(target=self._place, args=(m, over), name=f"removals of group {self._group}")
+        thread.daemon = True
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _place(self, m: flow.Mirroring, over: threading.Event) -> None:
+        wait = LOOK_EVERY
+        while not over.wait(wait):
+            try:
+                flow.place_removals(m)
+                wait = LOOK_EVERY
+            except HeadwaterError as error:
+                wait = min(wait * 2, BACKOFF_LONGEST)
+                logger.warning("rows of partitions of group %s are removed later: %s", self._group, error)
+            except Exception:  # the supervisor's catch-all: copies and deliveries go on
+                wait = min(wait * 2, BACKOFF_LONGEST)
+                logger.exception("rows of partitions of group %s cannot be removed", self._group)
 
     def _tell(self, error: HeadwaterError | None) -> None:
         """Note what keeps the tables from being copied."""
