@@ -230,3 +230,21 @@ def test_kustomize_builds_what_fits_the_schemas(folder: str, tmp_path: Path) -> 
     assert list(faults(tmp_path)) == []
     images = [container(each)["image"] for each in yaml.safe_load_all(built.stdout) if each["kind"] == "Deployment"]
     assert images == ["headwater:0.1.0"]
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+def test_the_overlay_of_the_documentation_changes_the_config_and_the_image(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "deploy" / "kubernetes")
+    overlay = tmp_path / "my-overlay"
+    overlay.mkdir()
+    page = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
+    (overlay / "kustomization.yaml").write_text(
+        page.split("```yaml\n# my-overlay/kustomization.yaml\n")[1].split("```")[0]
+    )
+    config = (FOLDER / "base" / "config.yaml").read_text()
+    (overlay / "config.yaml").write_text(config.replace("source-db", "mine"))
+    done = subprocess.run([str(KUBECTL), "kustomize", str(overlay)], capture_output=True, text=True, check=True)
+    found = {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+    assert "@mine:5432" in found["ConfigMap"]["data"]["headwater.yaml"]
+    assert container(found["Deployment"])["image"] == "registry.example.com/headwater:0.1.0"
+    assert container(found["StatefulSet"])["image"] == "registry.example.com/headwater:0.1.0"
