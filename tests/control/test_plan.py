@@ -61,7 +61,7 @@ def test_what_is_as_it_should_be_needs_no_step_that_is_worth_a_line() -> None:
 def test_a_new_group_gets_a_publication_and_a_slot_before_its_tables_are_entered() -> None:
     new = found(place=None)
     assert said(new, slot=False, differs=("does not exist",)) == [
-        "fix publication headwater_shop: it does not exist",
+        "create the publication headwater_shop",
         "create the replication slot headwater_shop",
         "copy public.orders to public.orders",
     ]

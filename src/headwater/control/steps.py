@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headwater.change import TableName
 from headwater.errors import TableError
+from headwater.source.alterations import MISSING
 from headwater.state import Configured, TableRow
 
 __all__ = [
@@ -94,6 +95,8 @@ class Publish:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
+        if self.differences == (MISSING,):
+            return f"create the publication {self.publication}"
         return f"fix publication {self.publication}: it {'; it '.join(self.differences)}"
 
 

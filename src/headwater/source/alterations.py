@@ -14,6 +14,7 @@ from headwater.source.publications import PublishedTable, options, publication_t
 from headwater.source.relations import LISTS_SINCE
 
 __all__ = [
+    "MISSING",
     "PublicationChange",
     "PublicationMember",
     "add_tables",
@@ -24,6 +25,8 @@ __all__ = [
     "option_alterations",
     "set_tables",
 ]
+
+MISSING = "does not exist"  # what a publication that is to be created has as its only difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def alterations(connection: Connection, name: str, wanted: Mapping[int, Publicat
     version = connection.info.server_version
     if have is None:
         create = create_publication(name, wanted.values(), version)
-        return [PublicationChange("does not exist", (create,), frozenset(wanted), creates=True)]
+        return [PublicationChange(MISSING, (create,), frozenset(wanted), creates=True)]
     if for_all_tables(connection, name):
         again = sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name))
         create = create_publication(name, wanted.values(), version)
