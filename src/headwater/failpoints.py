@@ -1,7 +1,8 @@
-"""Named places where a test may kill the process, to prove that a crash there loses and duplicates nothing.
+"""Named places where a test may kill the process, or have it fail, to prove that this loses and duplicates nothing.
 
 `HEADWATER_FAILPOINT=capture.registered` kills this process (SIGKILL) the first time it gets there;
 `capture.registered:3` the third time, `deliver.decoded=public.orders` when it works on that table.
+`!deliver.written:3` does not kill: the third write fails once, as if a server did not answer.
 Off, a failpoint costs one comparison with None.
 The environment is read here, and not passed down, because Spark's Python workers must see it too.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import os
 import signal
+
+from headwater.errors import Unreachable
 
 __all__ = ["FAILPOINTS", "hit"]
 
@@ -50,14 +53,15 @@ FAILPOINTS = {
 }
 
 
-def _armed() -> tuple[str, str, int] | None:
-    where, _, nth = os.environ.get("HEADWATER_FAILPOINT", "").partition(":")
+def _armed() -> tuple[str, str, int, bool] | None:
+    asked = os.environ.get("HEADWATER_FAILPOINT", "")
+    where, _, nth = asked.removeprefix("!").partition(":")
     name, _, table = where.partition("=")
     if not name:
         return None
     if name not in FAILPOINTS:
         raise ValueError(f"unknown failpoint {name!r}; known: {', '.join(FAILPOINTS)}")
-    return name, table, int(nth or 1)
+    return name, table, int(nth or 1), asked.startswith("!")
 
 
 _target = _armed()
@@ -65,10 +69,12 @@ _left = _target[2] if _target else 0
 
 
 def hit(name: str, table: str = "") -> None:
-    """Die here if this failpoint is armed."""
+    """Die here, or fail, if this failpoint is armed."""
     global _left
     if _target is None or _target[0] != name or _target[1] not in ("", table):
         return
     _left -= 1
+    if _left == 0 and _target[3]:
+        raise Unreachable(f"the failpoint {name} was asked to fail", hint="only tests set HEADWATER_FAILPOINT")
     if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
