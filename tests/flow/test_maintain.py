@@ -237,6 +237,24 @@ def test_a_run_maintains_a_lake_in_small_steps(orders: IcebergMirror) -> None:
     orders.assert_equal("orders")
 
 
+def test_beside_a_copy_on_few_cores_nothing_is_merged_for_now(orders: IcebergMirror) -> None:
+    def become(state: str) -> None:
+        with orders.m.state.transaction() as connection:
+            connection.execute("UPDATE headwater.tables SET state = %s", (state,))
+
+    files, thread = len(files_of(orders)), maintaining(orders)
+    become("SNAPSHOT")
+    while thread.step(orders.m.state, orders.m.sink):
+        pass
+    crowded = orders.spark.sparkContext.defaultParallelism <= 2
+    assert (len(files_of(orders)) == files) is crowded
+    become("STREAMING")
+    thread = maintaining(orders)
+    while thread.step(orders.m.state, orders.m.sink):
+        pass
+    assert len(table_of(orders).refresh().inspect.data_files()) == 1
+
+
 @pytest.mark.ducklake_only
 def test_small_deliveries_beside_maintenance_make_no_files_of_their_own(mirror: Mirror) -> None:
     mirror.inline = "{rows: 20}"

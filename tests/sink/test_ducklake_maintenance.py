@@ -29,7 +29,7 @@ from headwater.errors import CommitConflict, TableError
 from headwater.feed.source import SourceTable
 from headwater.lake import quarantine
 from headwater.lake.counts import Counts
-from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, Portion
+from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, Portion, Ready
 from headwater.lake.partitioning import PartitionBy
 from headwater.sink.ducklake.sink import DuckLakeSink
 from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, relation
@@ -368,9 +368,9 @@ def test_snapshots_expire_a_portion_at_a_time_and_nothing_is_held_up_if_none_is_
     expected, moments = busy.snapshots[-1:], list[int]()
 
     @contextmanager
-    def between() -> Iterator[None]:
+    def between() -> Iterator[Ready]:
         moments.append(len(busy.snapshots))
-        yield
+        yield lambda: None
 
     portion = Portion(4, between)
     done = [busy.maintenance.expire(T, AT_ONCE, portion=portion).expired_snapshots for _ in range(4)]
@@ -383,9 +383,9 @@ def test_a_snapshot_that_is_needed_by_the_time_that_deliveries_leave_a_moment_st
     pinned = set[int]()
 
     @contextmanager
-    def between() -> Iterator[None]:
+    def between() -> Iterator[Ready]:
         pinned.add(busy.snapshots[3])
-        yield
+        yield lambda: None
 
     done = busy.maintenance.expire(T, AT_ONCE, portion=Portion(100, between, lambda: pinned))
     assert done.expired_snapshots == 8

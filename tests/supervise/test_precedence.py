@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from headwater.errors import CommitConflict
 from headwater.supervise.precedence import MOMENT, Precedence
 
 LONG = 30.0  # seconds, for what takes a moment
@@ -77,6 +78,46 @@ def test_a_delivery_waits_a_moment_for_maintenance_and_then_no_longer(beside: Be
         waited = beside(deliver).result(LONG)
     assert isinstance(waited, float)
     assert MOMENT <= waited < LONG
+
+
+def test_maintenance_that_a_delivery_could_not_wait_for_does_not_commit(beside: Beside) -> None:
+    precedence = Precedence()
+    with precedence.between_deliveries("main") as ready:
+        beside(lambda: precedence.delivery("main").__enter__()).result(LONG)
+        with pytest.raises(CommitConflict, match="could not wait"):
+            ready()
+    with Precedence().between_deliveries("main") as ready:
+        ready()
+
+
+def test_a_delivery_waits_for_a_commit_that_has_begun(beside: Beside) -> None:
+    precedence, committed = Precedence(), list[bool]()
+
+    def deliver() -> bool:
+        with precedence.delivery("main") as rewritten:
+            return rewritten and bool(committed)
+
+    with precedence.between_deliveries("main") as ready:
+        delivering = beside(deliver)
+        ready()
+        time.sleep(MOMENT + 0.5)
+        assert not delivering.done()
+        committed.append(True)
+    assert delivering.result(LONG)
+
+
+def test_one_lake_at_a_time_has_spark_at_work_for_maintenance(beside: Beside) -> None:
+    precedence, working = Precedence(), list[int]()
+
+    def work() -> None:
+        with precedence.maintaining():
+            working.append(1)
+            assert len(working) == 1
+            time.sleep(0.05)
+            working.pop()
+
+    for each in [beside(work) for _ in range(4)]:
+        each.result(LONG)
 
 
 def test_a_delivery_learns_once_that_the_lake_was_maintained() -> None:

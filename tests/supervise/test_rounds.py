@@ -15,8 +15,9 @@ from tests.sink.test_ducklake_maintenance import Kept, kept_of
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
-from headwater.lake.maintenance import FlushLimits, MaintenancePolicy
-from headwater.supervise.rounds import SNAPSHOTS, Rounds, Site
+from headwater.errors import CommitConflict
+from headwater.lake.maintenance import FlushLimits, MaintenancePolicy, Ready
+from headwater.supervise.rounds import SNAPSHOTS, TRIES, Rounds, Site
 
 OLD = "2026-01-01 00:00:00.000000+00"
 
@@ -33,15 +34,19 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
 
 
 class Moments:
-    """How often deliveries were held up."""
+    """How often deliveries were held up. In the first `lost` ones, a delivery could not wait for the commit."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, lost: int = 0) -> None:
+        self.count, self.lost = 0, lost
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self) -> Iterator[Ready]:
         self.count += 1
-        yield
+        yield self.ready
+
+    def ready(self) -> None:
+        if self.count <= self.lost:
+            raise CommitConflict("a delivery could not wait")
 
 
 def site(kept: Kept, spark: SparkSession, policy: MaintenancePolicy, moments: Moments) -> Site:
@@ -87,3 +92,21 @@ def test_rows_that_come_all_the_time_are_flushed_once_in_a_round(kept: Kept, spa
             assert (unit.kind, unit.table, unit.done.flushed_rows) == ("flush", T, 10)
         else:
             assert unit is None or not unit.done
+    assert moments.count == 1  # to see that nothing is due does not hold up deliveries
+
+
+@pytest.mark.parametrize("lost", [1, 20], ids=["once", "always"])
+def test_a_flush_that_a_delivery_could_not_wait_for_comes_again_soon_and_in_the_end_insists(
+    lost: int, kept: Kept, spark: SparkSession
+) -> None:
+    kept.copy([])
+    kept.deliver(200, insert=[(number, "new") for number in range(10)])
+    moments, rounds, policy = Moments(lost), Rounds(), MaintenancePolicy(merge=False, flush=FlushLimits(rows=5))
+    for _ in range(min(lost, TRIES)):
+        with pytest.raises(CommitConflict):
+            rounds.step(site(kept, spark, policy, moments))
+        assert kept.maintenance.figures()[T].inlined_rows == 10
+    unit = rounds.step(site(kept, spark, policy, moments))
+    assert unit is not None
+    assert unit.done.flushed_rows == 10
+    assert kept.maintenance.collect() == min(lost, TRIES)  # files of those that were given up

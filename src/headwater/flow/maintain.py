@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from headwater import failpoints
 from headwater.change import TableName
-from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, MergeWriter
+from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, MergeWriter, Ready, at_any_time
 from headwater.spark import collected, on_tasks
 
 __all__ = ["maintain", "merge_files"]
@@ -40,7 +40,7 @@ def merge_files(
     table: TableName,
     policy: MaintenancePolicy,
     most: int | None = None,
-    between: Callable[[], AbstractContextManager[None]] = nullcontext,
+    between: Callable[[], AbstractContextManager[Ready]] = at_any_time,
 ) -> Chores:
     """Write files that take the place of others, or of rows in the catalog: of at most so many bins.
 
@@ -52,8 +52,8 @@ def merge_files(
     job = on_tasks(spark(), merging.bins, _reported(merging.writer), _REPORT)
     reports = [row.report for row in collected(job)]
     failpoints.hit("maintain.written")
-    with between():
-        done = merging.commit(reports)
+    with between() as ready:
+        done = merging.commit(reports, ready)
     failpoints.hit("maintain.merged")
     return done
 

@@ -6,7 +6,7 @@ It is safe beside deliveries, which never wait for it: where the two meet, maint
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Protocol, Self
@@ -23,8 +23,18 @@ __all__ = [
     "MergeWriter",
     "Merging",
     "Portion",
+    "Ready",
+    "at_any_time",
     "figures_of",
 ]
+
+
+Ready = Callable[[], None]  # called just before a commit, which must not happen if it raises CommitConflict
+
+
+def at_any_time() -> AbstractContextManager[Ready]:
+    """Inside, a commit may happen, whatever else there is."""
+    return nullcontext(lambda: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Portion:
     """
 
     most: int
-    between: Callable[[], AbstractContextManager[Any]]
+    between: Callable[[], AbstractContextManager[Ready]]
     keep: Callable[[], Collection[int]] = frozenset
 
 
@@ -141,10 +151,10 @@ class Merging(Protocol):
     @property
     def writer(self) -> MergeWriter: ...
 
-    def commit(self, reports: Sequence[bytes]) -> Chores:
+    def commit(self, reports: Sequence[bytes], ready: Ready = lambda: None) -> Chores:
         """Put the new files in place of the old ones, but for those that a delivery has changed meanwhile.
 
-        CommitUnknown: it may have landed.
+        If `ready` raises, nothing has landed. CommitUnknown: it may have landed.
         """
         ...
 

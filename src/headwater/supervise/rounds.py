@@ -13,13 +13,24 @@ from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.change import TableName
-from headwater.lake.maintenance import Chores, Figures, Maintenance, MaintenancePolicy, Portion
+from headwater.errors import CommitConflict
+from headwater.lake.maintenance import (
+    Chores,
+    Figures,
+    FlushLimits,
+    Maintenance,
+    MaintenancePolicy,
+    Portion,
+    Ready,
+    at_any_time,
+)
 
 __all__ = ["Rounds", "Site", "Unit"]
 
 Kind = Literal["flush", "merge", "expire", "orphans"]
 
 EVERY = 60.0  # seconds between two looks at the lake
+TRIES = 3  # of a unit that a delivery could not wait for, before one that cannot do without
 SNAPSHOTS = 500  # that expire at a time: deliveries to a catalog in SQLite wait for it, less than half a second
 EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list all files of a table
 
@@ -28,14 +39,16 @@ EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list
 class Site:
     """A lake that is maintained. `policy` says what is allowed at the moment.
 
-    `between` holds up deliveries for a moment; `lake_snapshots` is as in `lake.sink.Sink`.
+    `between` holds up deliveries for a moment; `lake_snapshots` is as in `lake.sink.Sink`. Inside `turn`, no other
+    lake's maintenance has Spark at work.
     """
 
     spark: SparkSession
     maintenance: Maintenance
     policy: Callable[[], MaintenancePolicy]
-    between: Callable[[], AbstractContextManager[None]]
+    between: Callable[[], AbstractContextManager[Ready]]
     lake_snapshots: bool
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +56,14 @@ class Unit:
     """A little work on a table, and what came of it.
 
     `again`: it has just been done, and there may be more of it. New rows in the catalog are none: of a table that
-    changes all the time there are always some.
+    changes all the time there are always some. `tries` counts how often deliveries were faster.
     """
 
     kind: Kind
     table: TableName
     done: Chores = field(default_factory=Chores)
     again: bool = False
+    tries: int = 0
 
 
 class Rounds:
@@ -63,19 +77,27 @@ class Rounds:
         self._left: dict[TableName, Figures] = {}  # of tables in which nothing was worth merging
 
     def step(self, site: Site) -> Unit | None:
-        """Do the next unit of work; None: there is none for now. If it fails, the next step is another one."""
+        """Do the next unit of work; None: there is none for now. If it fails, the next step is another one.
+
+        One that deliveries were faster than comes again soon, a few times.
+        """
         policy = site.policy()
         if time.monotonic() - self._looked >= EVERY:
             self._look(site, policy)
         if not self._waiting:
             return None
         unit = self._waiting.popleft()
-        done = replace(unit, done=_done(site, policy, unit))
+        try:
+            done = replace(unit, done=_done(site, policy, unit))
+        except CommitConflict:
+            if unit.tries < TRIES:
+                self._waiting.append(replace(unit, tries=unit.tries + 1))
+            raise
         if done.done:
             self._seen.pop(unit.table, None)
         if _may_go_on(done):
-            self._waiting.append(replace(unit, again=True))
-        elif unit.kind == "merge" and unit.table in self._seen:
+            self._waiting.append(replace(unit, again=True, tries=0))
+        elif unit.kind == "merge" and policy.merge and unit.table in self._seen:
             self._left[unit.table] = self._seen[unit.table]
         return done
 
@@ -122,12 +144,10 @@ def _may_go_on(unit: Unit) -> bool:
 def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
     match unit.kind:
         case "flush" if policy.flush is not None:
-            limits = replace(policy.flush, ended_only=unit.again)
-            # Every delivery to the table may change rows in the catalog: it is written between two of them.
-            with site.between():
-                return _merged(site, replace(policy, merge=False, flush=limits), unit.table)
-        case "merge":
-            return _merged(site, replace(policy, flush=None), unit.table, site.between)
+            return _flushed(site, replace(policy.flush, ended_only=unit.again), unit)
+        case "merge" if policy.merge:
+            with site.turn():
+                return _merged(site, replace(policy, flush=None), unit.table, site.between)
         case "expire" if policy.expire is not None:
             portion = Portion(SNAPSHOTS, site.between, lambda: site.policy().keep)
             return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest, portion)
@@ -136,11 +156,22 @@ def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
     return Chores()  # no longer allowed
 
 
+def _flushed(site: Site, limits: FlushLimits, unit: Unit) -> Chores:
+    """Every delivery to the table may change rows in the catalog: they are read and written between two of them.
+
+    If that takes too long again and again, it is committed all the same: rather one delivery is planned again than
+    that a table which changes all the time is never flushed.
+    """
+    flush = MaintenancePolicy(merge=False, flush=limits)
+    if not site.maintenance.plan(unit.table, flush):
+        return Chores()
+    with site.turn(), site.between() as ready:
+        insisting = unit.tries >= TRIES
+        return _merged(site, flush, unit.table, at_any_time if insisting else lambda: nullcontext(ready))
+
+
 def _merged(
-    site: Site,
-    policy: MaintenancePolicy,
-    table: TableName,
-    between: Callable[[], AbstractContextManager[None]] = nullcontext,
+    site: Site, policy: MaintenancePolicy, table: TableName, between: Callable[[], AbstractContextManager[Ready]]
 ) -> Chores:
     """One bin: a single task of Spark, which leaves the other cores to deliveries."""
     return flow.merge_files(lambda: site.spark, site.maintenance, table, policy, 1, between)

@@ -102,7 +102,12 @@ class RouteMaintenance(MaintenanceThread):
                 return
             between = partial(self._precedence.between_deliveries, route_deliveries(row.route))
             site = Site(
-                self._spark, maintenance, partial(self._allowed, state, sink, flush), between, sink.lake_snapshots
+                self._spark,
+                maintenance,
+                partial(self._allowed, state, sink, flush),
+                between,
+                sink.lake_snapshots,
+                self._precedence.maintaining,
             )
             for _ in range(MOST_UNITS):
                 self._give_way()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -36,6 +37,9 @@ PAUSE = 0.2  # between two units of work, for a `maintain` that waits
 LOOK = 1.0
 YIELD = 5.0  # to deliveries, before each unit
 BACKOFF = 60.0
+FEW_CORES, MERGE_BESIDE_COPY = 2, 600.0  # seconds
+
+_COPYING = "SELECT EXISTS (SELECT FROM headwater.tables WHERE group_name = ANY(%s) AND state = 'SNAPSHOT')"
 
 
 class MaintenanceThread(threading.Thread, ABC):
@@ -56,6 +60,7 @@ class MaintenanceThread(threading.Thread, ABC):
         self._config, self._spark = config, spark
         self._ending, self._precedence, self._first = stop, precedence, first
         self._maintenance = maintenance
+        self._merged_at = time.monotonic()
 
     @abstractmethod
     def maintain(self, state: State) -> None:
@@ -83,18 +88,35 @@ class MaintenanceThread(threading.Thread, ABC):
     def _stepped(self, rounds: Rounds, site: Site) -> Unit | Exception | None:
         """What the next unit of work has done; None: there is none. What it met, if it was given up."""
         try:
-            return rounds.step(site)
+            unit = rounds.step(site)
         except CommitConflict as error:  # a delivery was faster
             logger.info("%s: given up, and comes again: %s", self.name, error)
             return error
         except (HeadwaterError, JobDied, OSError) as error:
             self._warn(error)
             return error
+        if unit is not None and unit.kind == "merge" and unit.done:
+            self._merged_at = time.monotonic()
+        return unit
 
     def _allowed(self, state: State, sink: Sink[Any, Any], flush: FlushLimits | None) -> MaintenancePolicy:
         """What may be done now. Without `flush`, rows in the catalog are of other clients."""
         policy = allowed_at(self._maintenance, datetime.now(UTC))
+        if policy.merge and self._is_crowded(state):
+            policy = replace(policy, merge=False)
         return keeping(replace(policy, flush=flush), state, sink)
+
+    def _is_crowded(self, state: State) -> bool:
+        """A copy leaves one core free, and a merge would take it from deliveries for as long as it takes.
+
+        A copy may take days, so that now and then there is a merge all the same; flushes are short.
+        """
+        if self._spark.sparkContext.defaultParallelism > FEW_CORES:
+            return False
+        if time.monotonic() - self._merged_at >= MERGE_BESIDE_COPY:
+            return False
+        ((copying,),) = state.query(_COPYING, (list(self._config.groups),))
+        return bool(copying)
 
     def _warn(self, error: Exception) -> None:
         if not self._ending.is_set():
@@ -140,7 +162,7 @@ class GroupMaintenance(MaintenanceThread):
         flush = FlushLimits.in_time(inline.rows, inline.age) if inline else None
         between = partial(self._precedence.between_deliveries, self._lake)
         policy = partial(self._allowed, state, sink, flush)
-        site = Site(self._spark, maintenance, policy, between, sink.lake_snapshots)
+        site = Site(self._spark, maintenance, policy, between, sink.lake_snapshots, self._precedence.maintaining)
         with ExitStack() as held:
             try:
                 held.enter_context(state.lock(maintenance_lock(self._group), 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +19,7 @@ from headwater.ducklake.model import Field, LakeTable
 from headwater.ducklake.orphans import Orphan, delete_orphans, orphans
 from headwater.errors import TableError
 from headwater.lake import history, quarantine
-from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, Portion
+from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy, Portion, at_any_time
 from headwater.sink.ducklake.merging import DuckLakeMerging, chores_of, late_inline_limit
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter
 from headwater.sink.ducklake.standing import standings
@@ -94,9 +93,10 @@ class DuckLakeMaintenance:
         gone = self._expired(age, keep, newest, portion.most if portion else None)
         whole = portion is None or len(gone) < portion.most
         if gone:
-            with portion.between() if portion else nullcontext():
+            with portion.between() if portion else at_any_time() as ready:
                 kept = set(portion.keep()) if portion else set[int]()
                 gone = [each for each in gone if each not in kept]
+                ready()
                 expire(self.lake, gone)
             failpoints.hit("maintain.expired")
         done = Chores(expired_snapshots=len(gone))

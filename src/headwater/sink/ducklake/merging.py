@@ -16,7 +16,7 @@ from headwater.ducklake.model import LakeTable
 from headwater.ducklake.replacing import NothingLeft, Replacement, replace_files
 from headwater.ducklake.writing import TableFolder
 from headwater.files import inside
-from headwater.lake.maintenance import Chores
+from headwater.lake.maintenance import Chores, Ready
 from headwater.sink.ducklake.rewriting import DuckLakeMergeWriter, read_merged
 
 __all__ = ["DuckLakeMerging", "chores_of", "late_inline_limit"]
@@ -35,10 +35,11 @@ class DuckLakeMerging:
     writer: DuckLakeMergeWriter
     inline_limit: int
 
-    def commit(self, reports: Sequence[bytes]) -> Chores:
+    def commit(self, reports: Sequence[bytes], ready: Ready = lambda: None) -> Chores:
         written, attempt = [read_merged(each) for each in reports], self.writer.attempt
         planned = self._caught_up(written)
         landed: list[Replacement] = []
+        ready()
         with suppress(NothingLeft):
             landed = self.lake.changed_by(
                 lambda tx: replace_files(tx, self.lake.data_path, self.table, attempt, planned)

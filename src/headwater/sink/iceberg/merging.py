@@ -13,7 +13,7 @@ from headwater.errors import AlreadyDelivered, CommitConflict
 from headwater.iceberg.attempts import Attempts
 from headwater.iceberg.packing import Bin
 from headwater.iceberg.snapshots import FileChanges
-from headwater.lake.maintenance import Chores
+from headwater.lake.maintenance import Chores, Ready
 from headwater.sink.iceberg.lake import IcebergLake, TableCommit
 from headwater.sink.iceberg.rewriting import IcebergMergeWriter, Merged, read_merged
 from headwater.sink.iceberg.standing import carried_on
@@ -33,10 +33,11 @@ class IcebergMerging:
     bins: Sequence[Bin]
     writer: IcebergMergeWriter
 
-    def commit(self, reports: Sequence[bytes]) -> Chores:
+    def commit(self, reports: Sequence[bytes], ready: Ready = lambda: None) -> Chores:
         self.attempts.check(self.writer.attempt)
         left = [read_merged(each) for each in reports]
         landed: list[Merged] = []
+        ready()
         for _ in range(_TRIES):
             now, valid = self._still_valid(left)
             self._delete([each for each in left if each not in valid])
