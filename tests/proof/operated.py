@@ -7,15 +7,18 @@ import random
 import signal
 import sqlite3
 import tempfile
+import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from click.testing import CliRunner
 
+from headwater.change import Lsn
 from headwater.commands.cli import cli
 from headwater.config import Config
 from headwater.ducklake.extension import attach, connect
@@ -24,7 +27,7 @@ from headwater.state import State
 from headwater.testing.postgres import EmbeddedPostgres
 from tests.proof.processes import Run, gone, headwater, wait_for
 
-__all__ = ["GROUPS", "TABLES", "Operated"]
+__all__ = ["GROUPS", "TABLES", "Operated", "spelled"]
 
 CONFIG = """
 source: {source}
@@ -33,14 +36,24 @@ lakes:
   main: {{ducklake: "sqlite:///main.sqlite", data_path: ./main}}
   other: {{ducklake: "sqlite:///other.sqlite", data_path: ./other}}
 groups:
-  shop: {{lake: main, flush: {{interval: 200ms}}, copy: {{rate: 1MB/s}}, tables: [public.orders]}}
+  shop:
+    lake: main
+    flush: {{interval: 200ms}}
+    copy: {{rate: 1MB/s}}
+    tables: [public.orders, public.parted, "joined.*"]
 spark: {{master: "local[2]", conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}}}}
 """
 FAST = {"fsync": "off", "full_page_writes": "off"}
-TABLES = ("items", "notes", "clicks")  # `orders` is in the file
+TABLES = ("items", "notes", "clicks")  # `orders`, `parted` and the pattern of the schema `joined` are in the file
+PARTITION = 1000  # ids in each partition of `parted`
 GROUPS = {"shop": "main", "more": "other"}  # `more` comes and goes
 LARGE = 3000  # rows of `clicks`: its copy takes a while
 PATIENCE = float(os.environ.get("HEADWATER_PATIENCE", "240"))  # seconds, on a machine that does much else
+
+
+def spelled(name: str) -> str:
+    """A table with its schema."""
+    return f"joined.{name}" if name.startswith("joined") else f"public.{name}"
 
 
 class Operated:
@@ -61,11 +74,20 @@ class Operated:
                 rows = LARGE if name == "clicks" else 50
                 filled = f"SELECT i, repeat(md5(i::text), 20), i FROM generate_series(1, {rows}) i"
                 source.execute(f"INSERT INTO {name} {filled}")
+            source.execute("CREATE TABLE parted (id bigint PRIMARY KEY, item text) PARTITION BY RANGE (id)")
+            source.execute("CREATE SCHEMA joined")
+        self.partitions: list[int] = []  # by their numbers
+        self._numbers = 0
+        for _ in range(2):
+            self.add_partition()
         self.runs: list[Run] = []
+        self._writing, self._ending = threading.Lock(), threading.Event()
+        self._writer = threading.Thread(target=self._write_always, daemon=True)
         self._positions: dict[tuple[str, str, int], int] = {}
         self._confirmed: dict[str, int] = {}
         self.serve()
         wait_for(lambda: self._states().get(("shop", "orders")) == "STREAMING", "the service mirrors", PATIENCE)
+        self._writer.start()
 
     # The service ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +114,12 @@ class Operated:
             self.run.member(part).kill()
             return True
         return False
+
+    def kill_supervisor(self) -> None:
+        """kill -9 of the process that looks after the others; they notice, while a new service starts."""
+        self.run.process.kill()
+        self.run.process.wait()
+        self.serve()
 
     def said(self) -> str:
         return "\n".join(run.said()[-20000:] for run in self.runs[-2:])
@@ -130,6 +158,53 @@ class Operated:
         found = f"SELECT failed, outcome FROM headwater.requests WHERE id = {number} AND handled_at IS NOT NULL"
         ((failed, outcome),) = wait_for(lambda: self.rows(found), f"request {number}, {call}, is handled", PATIENCE)
         return not failed, str(outcome)
+
+    # What applications do ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Inside, the application that always writes does not."""
+        with self._writing:
+            yield
+
+    def _write_always(self) -> None:
+        dice = random.Random(len(self.folder.name))
+        while not self._ending.wait(0.2):
+            with self._writing, suppress(psycopg.Error, AssertionError):  # the source may be away
+                one = PARTITION * dice.choice(self.partitions) + dice.randrange(PARTITION)
+                name = dice.choice(("orders", *TABLES))
+                self.execute(
+                    f"INSERT INTO {name} VALUES ({dice.randint(10**10, 10**11)}, 'always', 1) ON CONFLICT DO NOTHING",
+                    f"UPDATE {name} SET n = n + 1 WHERE id = (SELECT max(id) FROM {name})",
+                    f"INSERT INTO parted VALUES ({one}, 'always') ON CONFLICT (id) DO UPDATE SET item = 'again'",
+                    f"DELETE FROM parted WHERE id = (SELECT max(id) FROM parted WHERE id < {one})",
+                )
+
+    def add_partition(self) -> str:
+        number = self._numbers = self._numbers + 1
+        first = PARTITION * number
+        bounds = f"FROM ({first}) TO ({first + PARTITION})"
+        rows = f"SELECT {first} + i, 'of the partition' FROM generate_series(1, 50) i ON CONFLICT DO NOTHING"
+        self.execute(
+            f"CREATE TABLE parted_{number} PARTITION OF parted FOR VALUES {bounds}", f"INSERT INTO parted {rows}"
+        )
+        self.partitions.append(number)
+        return f"partition {number}"
+
+    def take_partition(self, how: str) -> str:
+        """The oldest one goes, or loses its rows; there is always one left."""
+        if len(self.partitions) < 2:
+            return self.add_partition()
+        with self.still():
+            number = self.partitions[0]
+            if how != "truncate":
+                self.partitions.remove(number)
+            self.execute({
+                "detach": f"ALTER TABLE parted DETACH PARTITION parted_{number}",
+                "drop": f"DROP TABLE parted_{number}",
+                "truncate": f"TRUNCATE parted_{number}",
+            }[how])  # fmt: skip
+        return f"{how} partition {number}"
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
@@ -170,6 +245,23 @@ class Operated:
             return {(group, name): state for group, name, state in found}
         return {}
 
+    def looked(self) -> None:
+        """Wait until the catalog was looked at as it is now, and all rows are gone that went with partitions."""
+        ((now,),) = self.rows("SELECT pg_current_wal_insert_lsn()::text")
+        with closing(State.connect(self.url)) as state:
+            fence = state.add_fence("shop", Lsn.parse(now), 2 * PATIENCE)
+
+        def over() -> bool:
+            with suppress(psycopg.Error):
+                looked = f"SELECT FROM headwater.groups WHERE name = 'shop' AND watched_lsn >= '{now}'"
+                return bool(self.rows(looked)) and not self.rows("SELECT FROM headwater.removals")
+            return False
+
+        try:
+            wait_for(over, f"fence {fence}, partitions have taken their rows along", PATIENCE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said()}") from error
+
     def settle(self, wanted: dict[tuple[str, str], str]) -> None:
         """Wait until the tables are in these states. What failed on the way is tried again at once."""
         self.serve()
@@ -177,7 +269,7 @@ class Operated:
         def settled() -> bool:
             now = self._states()
             for group, name in (each for each in wanted if now.get(each) == "ERRORED"):
-                self.rows(f"SELECT headwater.resume_table('public.{name}', group_name => '{group}')")
+                self.rows(f"SELECT headwater.resume_table('{spelled(name)}', group_name => '{group}')")
                 time.sleep(1)
             return all(now.get(each) == state for each, state in wanted.items())
 
@@ -201,11 +293,19 @@ class Operated:
         assert listed == Counter((f"headwater_{group}", name) for group, names in published.items() for name in names)
         with closing(State.connect(self.url)) as state:
             segments = "SELECT path FROM headwater.segments WHERE group_name = %s"
-            for group in published:
-                known = {name for (name,) in state.query(segments, (group,))}
-                there = {path.name for path in (self.folder / "log" / "segments").rglob(f"{group}/*.parquet")}
-                known &= {name for (name,) in state.query(segments, (group,))}  # some may have been delivered meanwhile
-                assert known <= there, f"segments of {group} are gone: {known - there}"
+            for group in GROUPS:
+
+                def odd(group: str = group) -> set[str]:
+                    """Segments without a file, and files that are no segments."""
+                    known = {name for (name,) in state.query(segments, (group,))}
+                    return known ^ {
+                        path.name for path in (self.folder / "log" / "segments").rglob(f"{group}/*.parquet")
+                    }
+
+                try:
+                    wait_for(lambda: not odd(), f"the log of {group} is what the state says", 60)
+                except AssertionError as error:
+                    raise AssertionError(f"{error}: {odd()}\n{self.said()}") from error
         children = Counter(each.cmdline()[-1] for each in self.run.process.children() if "_capture" in each.cmdline())
         assert children == Counter(running), f"{children}\n{self.said()}"
 
@@ -219,7 +319,7 @@ class Operated:
         assert self.rows("SELECT FROM pg_replication_slots WHERE active OR temporary") == []
         assert not [each for each in (self.folder / "log" / "scratch").rglob("*") if each.is_file()]
         for lake in GROUPS.values():
-            assert self._files_of(lake) <= self._known_to(lake), lake
+            assert self._files_of(lake) <= self._known_to(lake), f"{lake}\n{self.said()}"
 
     def _files_of(self, lake: str) -> set[str]:
         return {str(path) for path in (self.folder / lake).rglob("*.parquet")}
@@ -253,10 +353,14 @@ class Operated:
             f"TRUNCATE {name}" if name != "clicks" else "DELETE FROM clicks WHERE id < 10",
             f"INSERT INTO orders SELECT {first} - i, item, n FROM {name} LIMIT {some} ON CONFLICT DO NOTHING",
         ))  # fmt: skip
-        self.execute(one)
+        with suppress(psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):  # with who always writes
+            self.execute(one)
         return one
 
     def close(self) -> None:
+        self._ending.set()
+        if self._writer.is_alive():
+            self._writer.join()
         for run in self.runs:
             if run.alive:
                 run.kill()

@@ -17,13 +17,19 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tests.proof.operated import GROUPS, TABLES, Operated
+from tests.proof.operated import GROUPS, TABLES, Operated, spelled
 
 SEEDS = os.environ.get("HEADWATER_SEED", "1,2,any").split(",")
 STEPS = int(os.environ.get("HEADWATER_STEPS", "30"))
 FAILPOINTS = (
     *("capture.registered:3", "capture.written:4", "copy.range", "copy.committed", "deliver.folded:2"),
     *("deliver.written:3", "deliver.before-commit:3", "deliver.committed:2", "deliver.recorded:3"),
+    *("remove.written", "remove.committed"),
+)
+FAILING = (  # these do not kill: the n-th write fails
+    *("!capture.written:3", "!capture.registered:2", "!copy.range:2", "!copy.written", "!copy.committed"),
+    *("!deliver.decoded:3", "!deliver.written:3", "!deliver.before-commit:2", "!deliver.committed:2"),
+    *("!deliver.recorded:2", "!remove.written", "!remove.committed"),
 )
 PARTS = ("_capture", "_deliver", "org.apache.spark.deploy.SparkSubmit", "pyspark.daemon")
 tables, groups = st.sampled_from(TABLES), st.sampled_from(tuple(GROUPS))
@@ -58,6 +64,7 @@ class Operations(RuleBasedStateMachine):
         self.home: dict[str, str] = {}  # the group of each table that was added
         self.paused: set[str] = set()
         self.more = self.disabled = False  # whether there is a second group, and whether it is disabled
+        self.joined: list[str] = []  # tables that the pattern brings
         self.steps: list[str] = []
 
     @initialize(number=st.integers(0, 2**16))
@@ -183,6 +190,26 @@ class Operations(RuleBasedStateMachine):
             f"INSERT INTO orders {more} ON CONFLICT DO NOTHING", "DELETE FROM orders WHERE id % 5 > 0"
         )
 
+    @step(how=st.sampled_from(("add", "detach", "drop", "truncate")))
+    def partitions_come_and_go(self, how: str) -> None:
+        operated = self.operated
+        self.note(operated.add_partition() if how == "add" else operated.take_partition(how))
+
+    @step(goes=st.booleans())
+    def tables_of_a_pattern_come_and_go(self, goes: bool) -> None:
+        goes = goes and bool(self.joined)
+        if goes:
+            name = self.joined.pop(0)
+            self.operated.execute(f"DROP TABLE joined.{name}")
+        else:
+            name = f"joined_{len(self.steps)}"
+            self.joined.append(name)
+            self.operated.execute(
+                f"CREATE TABLE joined.{name} (id bigint PRIMARY KEY, item text)",
+                f"INSERT INTO joined.{name} SELECT i, 'joins' FROM generate_series(1, 20) i",
+            )
+        self.note(f"table {name} {'goes' if goes else 'comes'}")
+
     @step(part=st.sampled_from(PARTS))
     def kill_a_process(self, part: str) -> None:
         self.note(f"kill -9 {part}: {self.operated.kill(part)}")
@@ -192,6 +219,18 @@ class Operations(RuleBasedStateMachine):
         self.note(f"kill -9 of all; the next service dies at {failpoint!r} again and again")
         self.operated.run.kill()
         self.operated.serve(failpoint)
+
+    @step(failpoint=st.sampled_from(FAILING))
+    def writes_fail(self, failpoint: str) -> None:
+        self.note(f"stop; in the next service {failpoint!r}")
+        self.operated.serve()
+        self.operated.stop()
+        self.operated.serve(failpoint)
+
+    @step()
+    def kill_the_supervisor(self) -> None:
+        self.note("kill -9 of the supervisor alone")
+        self.operated.kill_supervisor()
 
     @step()
     def stop_and_start(self) -> None:
@@ -228,15 +267,21 @@ class Operations(RuleBasedStateMachine):
         self.quiet()
 
     def quiet(self) -> None:
+        with self.operated.still():
+            self.compare()
+
+    def compare(self) -> None:
         served = {"shop"} | ({"more"} if self.more and not self.disabled else set())
-        homes = {"orders": "shop", **self.home}
+        homes = {**dict.fromkeys(("orders", "parted", *self.joined), "shop"), **self.home}
         wanted = {
             (group, name): "PAUSED" if name in self.paused else "STREAMING"
             for name, group in homes.items()
             if group in served
         }
         self.operated.settle(wanted)
-        self.operated.verify([f"public.{name}" for (_, name), state in wanted.items() if state == "STREAMING"])
+        self.operated.looked()
+        self.operated.settle(wanted)
+        self.operated.verify([spelled(name) for (_, name), state in wanted.items() if state == "STREAMING"])
         self.operated.check_positions()
         published = {group: {name for name, home in homes.items() if home == group} for group in ("shop", "more")}
         if not self.more:
