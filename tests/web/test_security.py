@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from headwater.change import TableName
 from headwater.state import State
 from headwater.web import session
 from headwater.web.connections import PATIENCE
+from headwater.web.live import HEARTBEAT
 from headwater.web.openapi import document
 from headwater.web.security import MOST_BYTES
 from tests.web.served import TOKEN, Answer, Served, config_file, served
@@ -209,6 +211,113 @@ def test_every_change_leaves_a_line_in_the_log(site: Served, caplog: pytest.LogC
     )
     assert "remove_table" in lines[1]
     assert lines[2] == "anyone from 127.0.0.1: begin a session: refused: wrong token"
+
+
+def test_a_change_that_is_refused_for_who_asks_leaves_a_line_too(
+    site: Served, without_token: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    inside = begun(site)
+    here, header = "from 127.0.0.1", "the header X-Headwater-CSRF of this session is missing or wrong"
+    this, wrong = f"session {_name(inside)} {here}", {**inside, "X_Headwater_CSRF": "wrong"}
+    said = {
+        f"anyone {here}: POST {PAUSE!r}: refused: this needs the token": site.post(PAUSE, Authorization=""),
+        f"{this}: POST {PAUSE!r}: refused: {header}": site.post(PAUSE, None, **wrong),
+        f"{this}: DELETE '/api/v1/session': refused: {header}": site.ask("DELETE", "/api/v1/session", None, wrong),
+        f"anyone {here}: POST {PAUSE!r}: refused: nothing can be changed here: the config has no token": (
+            without_token.post(PAUSE)
+        ),
+        f"anyone {here}: begin a session: refused: the config has no token": without_token.post(
+            "/api/v1/session", {"token": "x"}
+        ),
+    }
+    assert {each.status for each in said.values()} == {401, 403}
+    for line in said:
+        assert audited(caplog).count(line) == 1, line
+    before = len(audited(caplog))
+    assert site.get("/api/v1/overview", Authorization="").status == 401  # which is no change
+    assert len(audited(caplog)) == before
+    unknown = "/api/v1/groups/shop/tables/public.none/pause"
+    assert site.post(unknown).status == 404
+    assert audited(caplog)[-1] == (
+        f"token from 127.0.0.1: POST {unknown!r}: refused: group 'shop' has no table 'public.none'"
+    )
+
+
+def test_the_log_tells_sessions_apart_and_says_nothing_that_opens_one(
+    site: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    sessions = [begun(site) for _ in range(2)]
+    for each in sessions:
+        assert site.post(PAUSE, None, **each).status == 202
+    first, second = [each for each in audited(caplog) if "pause_table" in each]
+    assert first.split(" from ")[0] == f"session {_name(sessions[0])}"
+    assert second.split(" from ")[0] == f"session {_name(sessions[1])}" != first.split(" from ")[0]
+    for each in sessions:
+        _, random, mark = each["Cookie"].split(".")
+        assert random not in "".join(audited(caplog))
+        assert mark not in "".join(audited(caplog))
+
+
+def test_a_session_ends_with_the_server_that_began_it(
+    site: Served, state: State, database: str, tmp_path: Path
+) -> None:
+    del state
+    ended, open_one = begun(site), begun(site)
+    assert site.ask("DELETE", "/api/v1/session", None, ended).status == 204
+    assert site.get("/api/v1/overview", **open_one).status == 200
+    with served(config_file(tmp_path, database)) as again:
+        again.look()
+        for each in (ended, open_one):
+            cookie = each["Cookie"].replace(str(site.port), str(again.port))
+            assert again.get("/api/v1/overview", Authorization="", Cookie=cookie).status == 401
+        assert again.get("/api/v1/overview", **begun(again)).status == 200
+
+
+def test_an_open_stream_ends_with_its_session(site: Served) -> None:
+    mine, other = begun(site), begun(site)
+    with _stream(site, mine) as stream, _stream(site, other) as stays:
+        assert _overview_in(stream)
+        assert _overview_in(stays)
+        assert site.ask("DELETE", "/api/v1/session", None, mine).status == 204
+        at = time.monotonic()
+        assert stream.recv(65536).endswith(b"0\r\n\r\n")
+        assert time.monotonic() - at < HEARTBEAT / 2
+        stays.settimeout(1)
+        with pytest.raises(TimeoutError):
+            stays.recv(1)
+
+
+def begun(site: Served) -> dict[str, str]:
+    """A new session: the headers of its requests."""
+    found = site.post("/api/v1/session", {"token": TOKEN}, Authorization="")
+    cookie = found.headers["set-cookie"].partition(";")[0]
+    return {"Authorization": "", "Cookie": cookie, "X_Headwater_CSRF": found.json["csrf"]}
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "headwater.web.audit"]
+
+
+def _name(session: dict[str, str]) -> str:
+    return session["Cookie"].split(".")[1][:8]
+
+
+def _stream(site: Served, session: dict[str, str]) -> socket.socket:
+    stream = socket.create_connection((site.host, site.port), timeout=60)
+    lines = "GET /api/v1/events HTTP/1.1", f"Host: {site.host}:{site.port}", f"Cookie: {session['Cookie']}"
+    stream.sendall("".join(f"{each}\r\n" for each in (*lines, "")).encode())
+    return stream
+
+
+def _overview_in(stream: socket.socket) -> bool:
+    came = b""
+    while not came.endswith(b"\n\n\r\n"):
+        part = stream.recv(65536)
+        assert part, came
+        came += part
+    return b"event: overview" in came
 
 
 def _raw(site: Served, head: str, body: bytes = b"") -> Answer:

@@ -15,7 +15,7 @@ from headwater.web.endpoints import Endpoint
 from headwater.web.facts import Facts, Look
 from headwater.web.live import Live
 from headwater.web.overview import delivery, snapshots_of
-from headwater.web.session import Caller
+from headwater.web.session import Caller, Gate
 
 __all__ = ["Api", "known_status", "number"]
 
@@ -23,8 +23,8 @@ __all__ = ["Api", "known_status", "number"]
 class Api:
     """Everything that the newest look has."""
 
-    def __init__(self, facts: Facts, answers: Answers, live: Live) -> None:
-        self._facts, self._answers, self._live = facts, answers, live
+    def __init__(self, facts: Facts, answers: Answers, live: Live, gate: Gate) -> None:
+        self._facts, self._answers, self._live, self._gate = facts, answers, live, gate
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -40,8 +40,8 @@ class Api:
         return Response(await self._live.text(), media_type="application/json")
 
     async def _events(self, request: Request, caller: Caller) -> ASGIApp:
-        del request, caller
-        return self._live.stream
+        del request
+        return self._live.stream(lambda: self._gate.admits(caller))
 
     async def _status(self, request: Request, caller: Caller) -> Response:
         del request, caller

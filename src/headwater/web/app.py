@@ -66,12 +66,12 @@ def starlette(site: Site) -> Starlette:
         return answers.refusal(refused(request, error))
 
     parts: list[Part] = [
-        Api(site.facts, answers, live),
+        Api(site.facts, answers, live, gate),
         Tables(site.facts, site.env, answers, state),
         Destinations(site.facts, answers),
         Actions(site.facts, answers, state),
         verifying,
-        Sessions(answers, gate),
+        Sessions(answers, gate, live),
         Health(site, answers),
         Scraping(site.facts),
         Described(answers),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headwater.web.audit import audited
 from headwater.web.session import Caller, Gate
 
 __all__ = ["Endpoint", "Handler", "Needs", "Part", "as_route"]
@@ -38,7 +40,8 @@ def as_route(endpoint: Endpoint, gate: Gate) -> Route:
 
     async def called(request: Request) -> Response:
         caller = _let_in(endpoint, gate, request)
-        answer = await endpoint.handler(request, caller)
+        with audited(request, caller) if endpoint.needs == "changing" else nullcontext():
+            answer = await endpoint.handler(request, caller)
         return answer if isinstance(answer, Response) else _Raw(answer)
 
     return Route(endpoint.path, called, methods=[endpoint.method], name=f"{endpoint.method} {endpoint.path}")
@@ -47,7 +50,8 @@ def as_route(endpoint: Endpoint, gate: Gate) -> Route:
 def _let_in(endpoint: Endpoint, gate: Gate, request: Request) -> Caller:
     match endpoint.needs:
         case "changing":
-            return gate.check_change(request)
+            with audited(request, gate.caller(request) or Caller("anyone")):
+                return gate.check_change(request)
         case "reading":
             return gate.check_read(request)
         case "nothing":

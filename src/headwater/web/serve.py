@@ -20,7 +20,7 @@ from headwater.errors import ConfigError
 from headwater.supervise.reloading import Reloading
 from headwater.web.announcing import Announcing
 from headwater.web.app import app
-from headwater.web.connections import PatientConnection
+from headwater.web.connections import MOST_CONNECTIONS, PatientConnection
 from headwater.web.facts import Facts
 from headwater.web.site import Site
 
@@ -29,7 +29,7 @@ __all__ = ["Serving", "address", "serve"]
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN = 5.0  # seconds, as long as the port is taken
-MOST_CONNECTIONS = 300  # at once; of the others, each gets a 503
+UNREAD_BYTES = 64 * 1024  # that the kernel keeps for a client: by default megabytes, and there are hundreds of them
 HEAD_BYTES = 32 * 1024  # of a request, with all its headers
 KEEP_ALIVE, GRACE = 15, 3  # seconds
 _OTHERS = {"0.0.0.0", "::"}  # every address of this machine
@@ -107,7 +107,6 @@ class Serving(threading.Thread):
             access_log=False,
             server_header=False,
             proxy_headers=False,  # anyone could write them, and the log would name a wrong address
-            limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE,
             h11_max_incomplete_event_size=HEAD_BYTES,
@@ -129,6 +128,7 @@ def _bound(server: Server) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)  # connections inherit it
         listening.bind(place)
         listening.listen(MOST_CONNECTIONS)  # now: bound alone, another process might listen before us
     except OSError:

@@ -29,6 +29,11 @@ class Session:
     cookie: str
     csrf: str
 
+    @property
+    def name(self) -> str:
+        """What tells it from others, and is of no use to anyone who reads it."""
+        return self.cookie.split(".")[1][:8]
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -38,14 +43,14 @@ class Caller:
     session: Session | None = None
 
     def __str__(self) -> str:
-        return f"session {self.session.cookie[:8]}" if self.session else self.kind
+        return f"session {self.session.name}" if self.session else self.kind
 
 
 class Gate:
-    """Decides. Sessions are signed with the token and not kept, so that they outlive this process."""
+    """Decides. Sessions are signed and not kept; those that were ended are, so no session outlives this process."""
 
     def __init__(self, token: str) -> None:
-        self._token = token.encode()
+        self._token, self._key = token.encode(), secrets.token_bytes(32)
         self._ended: dict[str, float] = {}  # by cookie: when it would have ended
 
     @property
@@ -115,6 +120,10 @@ class Gate:
         self._ended[session.cookie] = now + LIFETIME
         response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict")
 
+    def admits(self, caller: Caller) -> bool:
+        """Whether a caller that was let in may stay: its session has neither been ended nor run out."""
+        return caller.session is None or self._session(caller.session.cookie) is not None
+
     def _session(self, cookie: str) -> Session | None:
         plain = cookie.rpartition(".")[0]
         until = plain.partition(".")[0]
@@ -127,7 +136,7 @@ class Gate:
         return Session(f"{plain}.{self._mark('session', plain)}", self._mark("csrf", plain))
 
     def _mark(self, purpose: str, plain: str) -> str:
-        return hmac.new(self._token, f"{purpose}:{plain}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, f"{purpose}:{plain}".encode(), hashlib.sha256).hexdigest()
 
 
 def _digest(value: bytes) -> bytes:

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headwater.web.answers import Answers, Refusal
-from headwater.web.audit import audit
+from headwater.web.audit import audit, audited
 from headwater.web.endpoints import Endpoint
+from headwater.web.live import Live
 from headwater.web.security import read_json
 from headwater.web.session import Caller, Gate, Session
 
@@ -19,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 class Sessions:
-    def __init__(self, answers: Answers, gate: Gate) -> None:
-        self._answers, self._gate = answers, gate
+    def __init__(self, answers: Answers, gate: Gate, live: Live) -> None:
+        self._answers, self._gate, self._live = answers, gate, live
 
     def endpoints(self) -> list[Endpoint]:
         path = "/api/v1/session"
@@ -37,6 +38,7 @@ class Sessions:
     async def _begin(self, request: Request, caller: Caller) -> Response:
         given = (await read_json(request)).get("token")
         if not self._gate.needs_token:
+            audit(request, caller, "begin a session", "refused: the config has no token")
             raise Refusal(403, "the config has no token", "set server.token, and start `headwater run` again")
         if not isinstance(given, str) or not self._gate.opens(given):
             audit(request, caller, "begin a session", "refused: wrong token")
@@ -51,9 +53,11 @@ class Sessions:
     async def _end(self, request: Request, caller: Caller) -> Response:
         response = Response(status_code=204)
         if caller.session is not None:
-            self._gate.check_change(request)
+            with audited(request, caller):
+                self._gate.check_change(request)
             self._gate.end(caller.session, request, response)
             audit(request, caller, "end the session", "done")
+            await self._live.wake()
         return response
 
     def _said(self, caller: Caller, session: Session | None) -> dict[str, object]:

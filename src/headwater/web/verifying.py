@@ -82,7 +82,6 @@ class Verifying:
         said = f"verify {', '.join(map(repr, names)) or 'everything'}"
         if self._task is not None and not self._task.done():
             running = max(self._known)
-            audit(request, caller, said, f"refused: verification {running} is running")
             raise Refusal(409, f"verification {running} is still running", "one at a time: wait until it has ended")
         new = _Verification(max(self._known, default=0) + 1, names)
         self._known = {**dict([*self._known.items()][1 - KEPT :]), new.id: new}
