@@ -8,6 +8,7 @@ from typing import Literal
 
 from headwater.status import STALE_SECONDS, GroupStatus, PartStatus, RouteStatus, Status, TableStatus
 from headwater.web.facts import Look
+from headwater.web.history import TableKey
 from headwater.words import counted, duration_text
 
 __all__ = ["Problem", "Verdict", "allowed_lag", "problems", "unready", "verdict"]
@@ -106,7 +107,9 @@ def _problems(look: Look) -> Iterator[Problem]:
             yield Problem(severity="warning", what=what, hint=hint, group=group.name)
             continue
         yield from _of_group(group, source=now.source_error is None)
-        yield from (each for table in group.tables for each in _of_table(table))
+        for table in group.tables:
+            unresolved = look.unresolved.get(TableKey(group.name, table.table), table.quarantined)
+            yield from _of_table(table, unresolved)
     if not any(_begins(each) for each in _served(look, now)):
         yield from (each for route in now.routes for each in _of_route(route))
     for left in now.leftovers:
@@ -135,14 +138,14 @@ def _of_group(group: GroupStatus, *, source: bool) -> Iterator[Problem]:
         yield Problem(severity="warning", what=what, hint=skipped.hint, group=name, table=skipped.table)
 
 
-def _of_table(table: TableStatus) -> Iterator[Problem]:
+def _of_table(table: TableStatus, unresolved: int) -> Iterator[Problem]:
     where = {"group": table.group, "table": table.table}
     if table.state == "ERRORED" or (table.error and table.state not in ("PAUSED", "REMOVED")):
         what, _, hint = (table.error or "").partition("\nhint: ")
         severity: Severity = "error" if table.state == "ERRORED" else "warning"
         yield Problem(severity=severity, what=f"table {table.table}: {what}", hint=hint or None, **where)
-    if table.quarantined:
-        what = f"table {table.table}: {counted(table.quarantined, 'value')} in quarantine"
+    if unresolved:
+        what = f"table {table.table}: {counted(unresolved, 'value')} in quarantine"
         hint = "the lake's type cannot hold them: they are NULL there, and whole in the quarantine table"
         yield Problem(severity="warning", what=what, hint=hint, **where)
 
