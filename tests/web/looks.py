@@ -46,12 +46,16 @@ class Looks:
         self._config = config
         self._look = Look(0.0, None, "the state was not asked yet", {})
         self._heard: list[Callable[[Sequence[DeliveryRow]], None]] = []
+        self._watching: list[Callable[[Look], None]] = []
 
     def newest(self) -> Look:
         return self._look
 
     def subscribe(self, on_deliveries: Callable[[Sequence[DeliveryRow]], None]) -> None:
         self._heard.append(on_deliveries)
+
+    def watch(self, on_look: Callable[[Look], None]) -> None:
+        self._watching.append(on_look)
 
     def see(self) -> Status:
         with open_status(self._config, {}) as ask:
@@ -61,6 +65,8 @@ class Looks:
 
     def show(self, status: Status, *disabled: str) -> None:
         self._look = Look(time.time(), status, None, {}, disabled=frozenset(disabled))
+        for each in self._watching:
+            each(self._look)
 
     def lose(self, error: HeadwaterError) -> None:
         """The state does not answer."""

@@ -21,7 +21,7 @@ from headwater.lake.maintenance import Chores
 from headwater.state import State
 from headwater.state.deliveries import DeliveryRow, Phases, Work
 from headwater.state.transitions import Copied, CopyBegun, Failed, RecopyRequested
-from headwater.status import GroupStatus, Status
+from headwater.status import GroupStatus, RouteStatus, Status
 from headwater.web.exposition.metric import Kind
 from headwater.web.exposition.overall import failures
 from headwater.web.exposition.routes import SHOWN_DESTINATIONS
@@ -244,6 +244,21 @@ def test_each_failed_attempt_of_a_table_is_an_error_of_its_kind(group: Group, lo
     assert scraped.one("headwater_errors_total", kind="log") == 0
 
 
+def test_an_error_that_comes_and_goes_between_two_scrapes_is_counted(group: Group, looks: Looks) -> None:
+    metrics, oid = Metrics(looks), group.oid("public.orders")
+    looks.see()
+    assert Scraped(metrics).one("headwater_errors_total", kind="table") == 0
+    group.state.record("g", oid, Failed("disk full", datetime.now(UTC) + timedelta(minutes=1)))
+    group.state.note_counts("g", {oid: Counts(inserted=7)})
+    looks.see()
+    group.state.record("g", oid, RecopyRequested("again"))
+    group.state.note_counts("g", {oid: Counts(inserted=2)})  # it counts anew
+    looks.see()
+    scraped = Scraped(metrics)
+    assert scraped.one("headwater_errors_total", kind="table") == 1
+    assert scraped.one("headwater_table_changes_total", table="public.orders", change="insert") == 7
+
+
 def test_what_is_wrong_is_what_the_status_says_is_wrong(looks: Looks) -> None:
     status = looks.see()
     running = replace(the(status).capture, state="RUNNING", heartbeat_seconds=1.0)
@@ -306,7 +321,7 @@ def test_of_many_destinations_the_most_urgent_have_series_and_the_rest_are_count
         shop.state.request_seed("by_company", ["=company 0500"], "its lake was replaced")
         shop.state.pause_destinations("by_company", ["=company 0001"])
         looks = Looks(shop.config)
-        looks.see()
+        status = looks.see()
         metrics = Metrics(looks)
         scraped = Scraped(metrics)
         route = {"route": "by_company"}
@@ -319,6 +334,9 @@ def test_of_many_destinations_the_most_urgent_have_series_and_the_rest_are_count
         assert "company 0001" not in {each["destination"] for each in shown}  # it is paused by hand
         assert scraped.one("headwater_route_left_out_destinations", **route) == 900
         assert len(scraped.text.splitlines()) < 1200
+        behind = replace(status, routes=tuple(_behind(each) for each in status.routes))
+        looks.show(behind)
+        assert Scraped(metrics).labels("headwater_destination_status") == shown  # by lag, all would be others
         shop.polled(**{"company 0002": Counts(inserted=5, deleted=1)})
         shop.state.note_failed("by_company", "=company 0777", "disk full", shop.newest, datetime.now(UTC))
         looks.see()
@@ -329,6 +347,12 @@ def test_of_many_destinations_the_most_urgent_have_series_and_the_rest_are_count
         shop.seeded(rows=10, values=["company 0002"])  # which counts anew
         looks.see()
         assert Scraped(metrics).one("headwater_route_changes_total", **route, change="insert") == 5
+
+
+def _behind(route: RouteStatus) -> RouteStatus:
+    """With lags of destinations that are well, the last by name furthest behind."""
+    late = (replace(each, lag_seconds=float(number) / 1000) for number, each in enumerate(route.destinations))
+    return replace(route, destinations=tuple(late))
 
 
 KINDS: dict[Kind, str] = {"gauge": "gauge", "counter": "counter", "histogram": "histogram", "info": "gauge"}

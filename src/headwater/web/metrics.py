@@ -35,6 +35,8 @@ class Known(Protocol):
 
     def subscribe(self, on_deliveries: Callable[[Sequence[DeliveryRow]], None]) -> None: ...
 
+    def watch(self, on_look: Callable[[Look], None]) -> None: ...
+
 
 class Metrics(Collector):
     """What `/metrics` returns. It never fails: what is not known is absent, and `headwater_state_up` says why."""
@@ -42,9 +44,12 @@ class Metrics(Collector):
     def __init__(self, facts: Known) -> None:
         self._facts = facts
         self._totals, self._deliveries = Totals(), deliveries.Deliveries()
+        self._processes = Totals()  # which only a scrape looks at
         self._own = ProcessCollector(registry=None)
         self._one_at_a_time = threading.Lock()
         facts.subscribe(self._observe)
+        facts.watch(self._count)
+        self._count(facts.newest())
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type, in the format that the client accepts."""
@@ -59,13 +64,22 @@ class Metrics(Collector):
         look = self._facts.newest()
         yield from overall.look_samples(look)
         if look.status is not None:
-            found = list(_of(look.status, look.disabled))
-            self._totals.take((each for each in found if each.metric.kind == "counter"), _events(look.status))
-            yield from (each for each in found if each.metric.kind != "counter")
+            yield from _gauges(_of(look.status, look.disabled))
+            found = list(processes.samples(look.status))
+            self._processes.take(_counters(found), ())
+            yield from _gauges(found)
         yield from self._totals.samples()
+        yield from self._processes.samples()
 
     def _rest(self) -> Iterable[Family]:
         return [*self._deliveries.families(), *self._own.collect()]
+
+    def _count(self, look: Look) -> None:
+        """At each look: what comes and goes between two scrapes counts, too."""
+        if look.status is not None:
+            found = [*_counters(_of(look.status, look.disabled))]
+            with self._one_at_a_time:
+                self._totals.take(found, _events(look.status))
 
     def _observe(self, rows: Sequence[DeliveryRow]) -> None:
         with self._one_at_a_time:
@@ -79,7 +93,14 @@ def _of(status: Status, disabled: Collection[str]) -> Iterator[Sample]:
         yield from tables.samples(group)
         yield from deliveries.started(group.name)
     yield from routes.samples(status.routes)
-    yield from processes.samples(status)
+
+
+def _gauges(samples: Iterable[Sample]) -> Iterator[Sample]:
+    return (each for each in samples if each.metric.kind != "counter")
+
+
+def _counters(samples: Iterable[Sample]) -> Iterator[Sample]:
+    return (each for each in samples if each.metric.kind == "counter")
 
 
 def _events(status: Status) -> Iterator[Event]:

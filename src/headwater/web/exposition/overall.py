@@ -27,8 +27,8 @@ _STATE_UP = Metric(
     "headwater_state_up",
     "gauge",
     (),
-    "1 if the state answered when it was last asked. At 0, everything that only the state knows is absent, and the"
-    " counters stand still.",
+    "1 if the state answered when it was last asked, at most 30 s ago. At 0, everything that only the state knows is"
+    " absent, and the counters stand still.",
 )
 _SOURCE_UP = Metric("headwater_source_up", "gauge", (), "1 if the source answered when it was last asked.")
 _READY = Metric(
@@ -45,7 +45,7 @@ _ERRORS = Metric(
     "headwater_errors_total",
     "counter",
     ("kind",),
-    "Errors that were new at a scrape, by kind; an attempt that fails once more is a new error.",
+    "Errors that were new at a look, by kind; an attempt that fails once more is a new error.",
 )
 _SOURCE_LSN = Metric("headwater_source_lsn_bytes", "gauge", (), "The end of the source's WAL: an LSN as a number.")
 _LEFTOVER = Metric(

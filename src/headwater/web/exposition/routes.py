@@ -47,7 +47,7 @@ _POLLED = _gauge(
 _LEFT_OUT = _gauge(
     "route_left_out_destinations",
     f"Destinations without series of their own. No more than {SHOWN_DESTINATIONS} of all routes have them: first those"
-    " that failed, then those that lag, then those furthest behind.",
+    " that failed, then those that lag, then the others by name, paused ones last.",
 )
 _STATUS = _gauge("destination_status", "1 for the destination's status.", (*_DESTINATION, "status"))
 _ITS_LAG = _gauge(
@@ -72,7 +72,7 @@ METRICS = (
 
 
 def samples(routes: Sequence[RouteStatus]) -> Iterator[Sample]:
-    shown = sorted((each for route in routes for each in route.destinations), key=_most_urgent)[:SHOWN_DESTINATIONS]
+    shown = sorted((each for route in routes for each in route.destinations), key=_order)[:SHOWN_DESTINATIONS]
     for route in routes:
         yield from _route(route)
         yield from _totals(route)
@@ -82,9 +82,9 @@ def samples(routes: Sequence[RouteStatus]) -> Iterator[Sample]:
         yield from _destination(each)
 
 
-def _most_urgent(destination: DestinationStatus) -> tuple[int, float, str, str]:
-    lag = float("inf") if destination.lag_seconds is None else destination.lag_seconds
-    return _URGENCY.get(destination.status, 2), -lag, destination.route, str(destination)
+def _order(destination: DestinationStatus) -> tuple[int, str, str]:
+    """Not by lag: among thousands that are well, others would have the most at every scrape, and each makes series."""
+    return _URGENCY.get(destination.status, 2), destination.route, str(destination)
 
 
 def _route(route: RouteStatus) -> Iterator[Sample]:
