@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.request import urlopen
@@ -91,6 +92,13 @@ def test_a_hundred_pages_cost_the_source_what_none_costs(site: Served, database:
         for page in pages:
             assert next(page)["groups"][0]["capture"]["error"] == "a full disk"
         assert _asked(counting) == looked
+        panel = "/api/v1/groups/shop/tables/public.orders"
+        assert site.get(panel).status == 200
+        one = _asked(counting)
+        with ThreadPoolExecutor(10) as panels:
+            found = {each.status for each in panels.map(lambda _: site.get(panel), range(PAGES))}
+        assert found == {200}
+        assert _asked(counting) == one
 
 
 def test_a_silent_stream_shows_that_it_is_alive(site: Served) -> None:
