@@ -10,12 +10,12 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from tests.sink.sinkbench import T
-from tests.sink.test_ducklake_maintenance import AT_ONCE, DAY, Kept, kept_of
 
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.opening import open_lake
 from headwater.lake.maintenance import FlushLimits, MaintenancePolicy
+from tests.sink.sinkbench import T
+from tests.sink.test_ducklake_maintenance import AT_ONCE, DAY, Kept, kept_of
 
 MOST = 100  # rows of the table in the catalog
 FLUSH = MaintenancePolicy(merge=False, flush=FlushLimits.in_time(MOST, DAY))

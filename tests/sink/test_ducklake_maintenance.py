@@ -21,6 +21,7 @@ import pytest
 
 from headwater import failpoints
 from headwater.change import Lsn, TableName
+from headwater.commands.maintainview import chores_text
 from headwater.ducklake.expiring import expire
 from headwater.ducklake.extension import attach, connect
 from headwater.ducklake.lake import Lake
@@ -32,6 +33,7 @@ from headwater.lake.counts import Counts
 from headwater.lake.maintenance import Chores, Maintenance, MaintenancePolicy, Portion, Ready
 from headwater.lake.partitioning import PartitionBy
 from headwater.sink.ducklake.sink import DuckLakeSink
+from headwater.supervise.maintaining import merged_in_the_end
 from tests.sink.sinkbench import OID, OTHER, Bench, T, U, column, kinds_of, relation
 
 AT_ONCE, DAY, LONG_AGO = timedelta(0), timedelta(days=1), timedelta(days=2)
@@ -416,6 +418,36 @@ def test_merged_files_are_deleted_only_when_their_readers_are_done(busy: Kept) -
     assert not busy.on_disk() & files
     assert busy.on_disk() == busy.known()
     assert len(busy.history()) == 10
+
+
+def test_merged_files_are_deleted_though_nothing_expires_and_no_one_looks_for_orphans(busy: Kept) -> None:
+    busy.merge()
+    assert busy.maintenance.delete_replaced() == Chores()
+    busy.readers_are_done()
+    due = busy.maintenance.plan(T, MaintenancePolicy())
+    assert due == busy.maintenance.delete_replaced() == Chores(expired_files=17)
+    assert chores_text(due) == "deleted 17 files that no snapshot has any more"
+    assert busy.on_disk() == busy.known()
+
+
+def test_a_flush_whose_rows_a_delivery_has_changed_lands_nothing_and_fails_no_task(
+    kept: Kept, duck: duckdb.DuckDBPyConnection
+) -> None:
+    inlined = kept_of(kept.lake, duck, inlined=True)
+    inlined.copy([])
+    inlined.deliver(200, insert=[(1, "a"), (2, "a")])
+    turns = iter(range(2))
+
+    def merge() -> Chores:
+        merging = inlined.maintenance.merging(T, MaintenancePolicy())
+        assert merging is not None
+        for turn in turns:
+            inlined.deliver(300 + turn, update=[(1, "b")])
+            break
+        return merging.commit([merging.writer.write(each) for each in merging.bins])
+
+    assert merged_in_the_end(merge, inlined.maintenance, T, MaintenancePolicy()).flushed_rows == 4
+    assert list(turns) == []
 
 
 def age(paths: set[Path]) -> None:

@@ -93,8 +93,9 @@ def _parts(done: Chores, *, dry_run: bool) -> Iterator[str]:
         old, new = counted(done.merged_files, "file"), f"{done.written_files:,}"
         yield f"{verb('merge', 'merged')} {old} ({size_text(done.merged_bytes)}) into {new}"
     if done.expired_snapshots:
-        files = counted(done.expired_files, "file")
-        yield f"{verb('expire', 'expired')} {counted(done.expired_snapshots, 'snapshot')} and {files} of them"
+        yield f"{verb('expire', 'expired')} {counted(done.expired_snapshots, 'snapshot')}"
+    if done.expired_files:
+        yield f"{verb('delete', 'deleted')} {counted(done.expired_files, 'file')} that no snapshot has any more"
     if done.orphans:
         size = size_text(done.orphan_bytes)
         yield f"{verb('delete', 'deleted')} {counted(done.orphans, 'orphan')} ({size})"

@@ -22,11 +22,14 @@ _REPORT = pa.schema([pa.field("report", pa.binary())])
 def maintain(
     spark: Callable[[], SparkSession], maintenance: Maintenance, table: TableName, policy: MaintenancePolicy
 ) -> Chores:
-    """Do what is worth doing in a table: merge its files, expire snapshots, remove orphans.
+    """Do what is worth doing in a table: merge its files, delete those of the lake that were merged long ago, expire
+    snapshots, remove orphans.
 
     What a delivery changes meanwhile is left for the next time.
     """
     done = merge_files(spark, maintenance, table, policy)
+    if policy.merge:
+        done += maintenance.delete_replaced()
     if policy.expire is not None:
         done += maintenance.expire(table, policy.expire, policy.keep, policy.newest)
     if policy.orphans is not None:

@@ -203,6 +203,10 @@ class Maintenance(Protocol):
         """Delete files older than this that no snapshot has, and that no attempt may still bring."""
         ...
 
+    def delete_replaced(self) -> Chores:
+        """Delete the files of the whole lake that others took the place of so long ago that no one still reads them."""
+        ...
+
     def collect(self) -> int:
         """Delete what earlier maintenance that failed or was killed has written; how many files."""
         ...

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from headwater import flow
 from headwater.change import TableName
 from headwater.config import Config, Maintenance
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import CommitConflict, ConfigError, HeadwaterError
 from headwater.lake import quarantine
 from headwater.lake.maintenance import Chores, Figures, MaintenancePolicy
 from headwater.lake.maintenance import Maintenance as LakeMaintenance
@@ -25,8 +26,9 @@ from headwater.state import State
 from headwater.supervise.lakes import own_lake
 from headwater.supervise.opening import open_state
 
-__all__ = ["Maintained", "allowed_at", "keeping", "maintain_all", "maintenance_lock", "policy_of"]
+__all__ = ["Maintained", "allowed_at", "keeping", "maintain_all", "maintenance_lock", "merged_in_the_end", "policy_of"]
 
+PAUSES = (0.1, 0.3, 0.6, 1.0, 2.0)  # seconds after a merge that deliveries were faster than
 PATIENCE = 60.0  # seconds to wait for another `maintain`, or for the unit of work that `run` is at
 
 
@@ -88,7 +90,10 @@ class _Run:
         self, group: str, maintenance: LakeMaintenance, name: TableName, policy: Callable[[], MaintenancePolicy]
     ) -> Chores:
         """`policy` tells which snapshots are needed: by the time that the table is merged, they may be others."""
-        merged = flow.maintain(self._spark, maintenance, name, replace(self.policy, expire=None, orphans=None))
+        merge = replace(self.policy, expire=None, orphans=None)
+        merged = merged_in_the_end(
+            lambda: flow.maintain(self._spark, maintenance, name, merge), maintenance, name, merge
+        )
         done = merged + flow.maintain(self._spark, maintenance, name, replace(policy(), merge=False, flush=None))
         if done:
             self.state.record_maintained(group, name, done)
@@ -114,6 +119,24 @@ class _Run:
         if not self.started:
             self.started.append(session(self.config.spark.master, self.config.spark.conf, "headwater-maintain"))
         return self.started[0]
+
+
+def merged_in_the_end(
+    merge: Callable[[], Chores], maintenance: LakeMaintenance, table: TableName, policy: MaintenancePolicy
+) -> Chores:
+    """What `merge` has done, which is tried a few times: deliveries may change the rows that it moves.
+
+    CommitConflict: each time.
+    """
+    for pause in PAUSES:
+        with suppress(CommitConflict):
+            done = merge()
+            if done or not maintenance.plan(table, policy):
+                return done
+        time.sleep(pause)
+    raise CommitConflict(
+        "deliveries were faster each time", hint="try again: what `run` does, it does between two of them"
+    )
 
 
 def policy_of(config: Maintenance) -> MaintenancePolicy:

@@ -27,7 +27,7 @@ from headwater.lake.maintenance import (
 
 __all__ = ["Rounds", "Site", "Unit"]
 
-Kind = Literal["flush", "merge", "expire", "orphans"]
+Kind = Literal["flush", "merge", "clean", "expire", "orphans"]
 
 EVERY = 60.0  # seconds between two looks at the lake
 TRIES = 3  # of a unit that a delivery could not wait for, before one that cannot do without
@@ -114,8 +114,10 @@ class Rounds:
                 if each.may_need_merging and each != self._left.get(name)
             )
         tables = list(site.maintenance.tables())
+        whole = tables[:1] if site.lake_snapshots else tables
+        if policy.merge:
+            self._add(Unit("clean", name) for name in tables[:1] if self._due("clean", name, EXPIRE_EVERY))
         if policy.expire is not None:
-            whole = tables[:1] if site.lake_snapshots else tables
             every = min(EXPIRE_EVERY, policy.expire.total_seconds() / 10)
             self._add(Unit("expire", name) for name in whole if self._due("expire", name, every))
         if policy.orphans is not None:
@@ -148,6 +150,8 @@ def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
         case "merge" if policy.merge:
             with site.turn():
                 return _merged(site, replace(policy, flush=None), unit.table, site.between)
+        case "clean" if policy.merge:
+            return site.maintenance.delete_replaced()
         case "expire" if policy.expire is not None:
             portion = Portion(SNAPSHOTS, site.between, lambda: site.policy().keep)
             return site.maintenance.expire(unit.table, policy.expire, policy.keep, policy.newest, portion)
@@ -167,7 +171,10 @@ def _flushed(site: Site, limits: FlushLimits, unit: Unit) -> Chores:
         return Chores()
     with site.turn(), site.between() as ready:
         insisting = unit.tries >= TRIES
-        return _merged(site, flush, unit.table, at_any_time if insisting else lambda: nullcontext(ready))
+        done = _merged(site, flush, unit.table, at_any_time if insisting else lambda: nullcontext(ready))
+    if not done:
+        raise CommitConflict(f"a delivery has changed rows of {unit.table} meanwhile", hint="they are moved later")
+    return done
 
 
 def _merged(

@@ -63,7 +63,7 @@ class DuckLakeMaintenance:
         if policy.expire is not None and first:
             gone = self._expired(policy.expire, policy.keep, policy.newest)
             chores += Chores(expired_snapshots=len(gone))
-        if first and (policy.expire is not None or policy.orphans is not None):
+        if first and (policy.merge or policy.expire is not None or policy.orphans is not None):
             with self.lake.reading() as tx:
                 due = scheduled_before(tx, self.lake.data_path, datetime.now(UTC) - READERS)
             chores += Chores(expired_files=len(due))
@@ -103,11 +103,18 @@ class DuckLakeMaintenance:
         if not whole:
             return done
         purge_inlined(self.lake)  # though nothing is gone: the last time may have been broken off here
-        return done + self._cleaned_up()
+        return done + self.delete_replaced()
 
     def remove_orphans(self, table: TableName, age: timedelta) -> Chores:
         found = orphans(self.lake, self._found(table), age)
-        return _counted(delete_orphans(self.lake, found)) + self._cleaned_up()
+        return _counted(delete_orphans(self.lake, found)) + self.delete_replaced()
+
+    def delete_replaced(self) -> Chores:
+        with self.lake.reading() as tx:
+            due = scheduled_before(tx, self.lake.data_path, datetime.now(UTC) - READERS)
+        if due:
+            delete_scheduled(self.lake, due)
+        return Chores(expired_files=len(due))
 
     def collect(self) -> int:
         return self.lake.collect(self._name)
@@ -148,13 +155,6 @@ class DuckLakeMaintenance:
     def _expired(self, age: timedelta, keep: Collection[int], newest: int, most: int | None = None) -> list[int]:
         with self.lake.reading() as tx:
             return expired(tx, datetime.now(UTC) - age, keep, newest, most)
-
-    def _cleaned_up(self) -> Chores:
-        with self.lake.reading() as tx:
-            due = scheduled_before(tx, self.lake.data_path, datetime.now(UTC) - READERS)
-        if due:
-            delete_scheduled(self.lake, due)
-        return Chores(expired_files=len(due))
 
 
 def _counted(found: Collection[Orphan]) -> Chores:
