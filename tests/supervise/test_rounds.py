@@ -54,7 +54,7 @@ def site(kept: Kept, spark: SparkSession, policy: MaintenancePolicy, moments: Mo
 
 
 def with_old_snapshots(kept: Kept, count: int) -> None:
-    """As if nobody had touched the table for so many snapshots of the lake."""
+    """As if no one had touched the table for so many snapshots of the lake."""
     newest = kept.lake.snapshot()
     rows = [
         (newest.id + 1 + number, OLD, newest.schema_version, newest.next_catalog_id, newest.next_file_id)
