@@ -1,4 +1,4 @@
-"""Clients that do not read what they ask for: they are let go, and keep nobody else from anything."""
+"""Clients that do not read what they ask for: they are let go, and keep others from nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_clients_that_pipeline_and_never_read_are_let_go_and_keep_no_probe_away(
         until(lambda: large.get("/api/v1/overview").status == 200, PATIENCE * 8, 0.5)
 
 
-def test_streams_that_nobody_reads_lose_their_place(large: Served) -> None:
+def test_streams_that_are_not_read_lose_their_place(large: Served) -> None:
     with silent(large, MOST_STREAMS, EVENTS):
         full = large.get("/api/v1/events")
         assert full.json == {
