@@ -195,6 +195,24 @@ def test_a_bad_value_is_named_with_its_place(tmp_path: Path, old: str, new: str,
     assert f"headwater.yaml: {expected}" in problem
 
 
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "'::'", "'[::]'", "192.168.1.7", "'2001:db8::1'", "mirror", "localhost.example"]
+)
+def test_a_host_that_others_reach_needs_a_token(tmp_path: Path, host: str) -> None:
+    (problem,) = problems(tmp_path, f"{SMALL}server: {{host: {host}}}\n")
+    assert "headwater.yaml: server: host " in problem
+    assert "can be reached from other machines, and there is no token" in problem
+    (problem,) = problems(tmp_path, f'{SMALL}server: {{host: {host}, token: "${{TOKEN:-}}"}}\n')
+    assert "and there is no token" in problem  # an empty one is none
+    server = load(tmp_path, f"{SMALL}server: {{host: {host}, token: secret}}\n").server
+    assert server is not None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "'::1'", "'[::1]'", "''"])
+def test_a_host_that_only_this_machine_reaches_needs_none(tmp_path: Path, host: str) -> None:
+    assert load(tmp_path, f"{SMALL}server: {{host: {host}}}\n").server is not None
+
+
 def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = """
 source: mysql://db
