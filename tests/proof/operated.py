@@ -192,11 +192,15 @@ class Operated:
         return f"partition {number}"
 
     def take_partition(self, how: str) -> str:
-        """The oldest one goes, or loses its rows; there is always one left."""
-        if len(self.partitions) < 2:
+        """The oldest one goes, or loses its rows; there is always one left.
+
+        It must be one that a look at the catalog has found: see what docs/guarantees.md does not promise.
+        """
+        number = self.partitions[0]
+        known = f"partitions->'members' ? 'parted_{number}'::regclass::oid::text"
+        if len(self.partitions) < 2 or not self.rows(f"SELECT FROM headwater.tables WHERE name = 'parted' AND {known}"):
             return self.add_partition()
         with self.still():
-            number = self.partitions[0]
             if how != "truncate":
                 self.partitions.remove(number)
             self.execute({
@@ -351,7 +355,7 @@ class Operated:
             f"UPDATE {name} SET id = -id WHERE id = (SELECT max(id) FROM {name})",
             f"DELETE FROM {name} WHERE id % {dice.randint(5, 9)} = 1",
             f"TRUNCATE {name}" if name != "clicks" else "DELETE FROM clicks WHERE id < 10",
-            f"INSERT INTO orders SELECT {first} - i, item, n FROM {name} LIMIT {some} ON CONFLICT DO NOTHING",
+            f"INSERT INTO orders SELECT {first} - id % 97, item, n FROM {name} LIMIT {some} ON CONFLICT DO NOTHING",
         ))  # fmt: skip
         with suppress(psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):  # with who always writes
             self.execute(one)
