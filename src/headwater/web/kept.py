@@ -31,7 +31,7 @@ class Kept(Generic[Value]):
         self._forget()
         if key not in self._kept:
             task = asyncio.create_task(_asked(ask))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps no client waits any more
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps no client waits
             self._kept[key] = _Answer(task, time.monotonic())
         return self._kept[key].task
 
