@@ -52,16 +52,18 @@
   }
 
   const byIds = (ids) => ids.split(/\s+/).map((id) => document.getElementById(id)?.textContent ?? "").join(" ");
+  /** What a screen reader calls it. Only what is pressed is named by what is in it; a section or a table is not. */
   function nameOf(element) {
     const labelled = element.getAttribute("aria-labelledby");
-    const image = [...element.querySelectorAll("img[alt]")].map((each) => each.alt).join(" ");
     const label = element.labels?.[0]?.textContent ?? "";
-    return [labelled && byIds(labelled), element.getAttribute("aria-label"), label, element.textContent, image].find((each) => each?.trim()) ?? "";
+    const image = [...element.querySelectorAll("img[alt]")].map((each) => each.alt).join(" ");
+    const inside = element.matches("a, button, summary") ? [element.textContent, image] : [];
+    return [labelled && byIds(labelled), element.getAttribute("aria-label"), label, ...inside].find((each) => each?.trim()) ?? "";
   }
 
   const WITH_NAMES = "a[href], button, input:not([hidden]), summary, select, textarea, dialog[open], [role=meter], [role=img], [role=group], [role=region], section, table";
   /** Elements without a name. */
-  const nameless = () => [...document.querySelectorAll(WITH_NAMES)].filter((each) => visible(each) && each.closest("dialog") === null && !nameOf(each).trim()).map((each) => each.outerHTML.slice(0, 120));
+  const nameless = () => [...document.querySelectorAll(WITH_NAMES)].filter((each) => visible(each) && !nameOf(each).trim()).map((each) => each.outerHTML.slice(0, 120));
 
   /** Ids that occur twice, and references of what is visible to ids that do not occur. */
   function broken() {

@@ -18,11 +18,11 @@ from headwater.state.transitions import CaughtUp, Copied, CopyBegun, Failed, Pau
 from headwater.supervise.instances import owner_of
 from tests.captured_group import Group, execute
 
-__all__ = ["DESTINATIONS", "FAULT", "PAYMENTS", "SCRIPT", "Shop", "written_config"]
+__all__ = ["DESTINATIONS", "FAULT", "FEW", "PAYMENTS", "SCRIPT", "Shop", "written_config"]
 
 SCRIPT = "<script>alert(1)</script>"
 FAULT = "column 'amount' became text, which the lake cannot follow"
-DESTINATIONS = 1000
+DESTINATIONS, FEW = 1000, 10
 
 _STREAMING = {  # rows that were copied
     TableName("public", "orders"): 1_204_518,
@@ -50,24 +50,25 @@ log: {{path: ./log, max_bytes: 2GB}}
 lakes:
   main: {lake}
   acme: {{ducklake: "sqlite:///acme.sqlite", data_path: ./acme}}
+  few: {{ducklake: "sqlite:///few.sqlite", data_path: ./few}}
 groups:
   shop: {{lake: main, tables: [public.orders]}}
 routes:
-  by_company:
-    from: {{group: shop, table: public.orders}}
-    by: company
-    keys: [id]
-    to: [{{value: acme, lake: acme}}]
-server: {server}
+  by_company: {route}
+{more}server: {server}
 """
+_ROUTE = "{{from: {{group: shop, table: public.orders}}, by: company, keys: [id], to: [{{value: acme, lake: {}}}]}}"
 
 
 _DUCKLAKE = '{ducklake: "sqlite:///lake.sqlite", data_path: ./lake}'
 
 
-def written_config(folder: Path, database: str, server: str, lake: str = _DUCKLAKE) -> Path:
+def written_config(folder: Path, database: str, server: str, lake: str = _DUCKLAKE, *, few: bool = False) -> Path:
+    """With `few`, a second route is in it: it has FEW destinations."""
     file = folder / "headwater.yaml"
-    file.write_text(_CONFIG.format(source=database, server=server, lake=lake))
+    more = f"  by_few: {_ROUTE.format('few')}\n" if few else ""
+    parts = {"lake": lake, "route": _ROUTE.format("acme"), "more": more}
+    file.write_text(_CONFIG.format(source=database, server=server, **parts))
     return file
 
 
@@ -90,6 +91,7 @@ class Shop:
         with closing(shop.state), ExitStack() as running:
             shop._make_tables()
             shop._make_route()
+            shop._make_small_route()
             running.enter_context(shop.group.capturing())
             running.enter_context(shop._announced())
             yield shop
@@ -156,6 +158,14 @@ class Shop:
             later = datetime.now(UTC) + timedelta(minutes=20)
             self.state.note_failed("by_company", destination_id("initech"), "the catalog does not answer", end, later)
         self.state.pause_destinations("by_company", ids[20:24])
+
+    def _make_small_route(self) -> None:
+        """Another one, which only some configs have."""
+        route = RouteId("by_few", "all")
+        ids = [destination_id(f"company-{n:04}") for n in range(FEW)]
+        self.state.ensure_destinations(route.name, [Found(each, "few", TableName("main", "orders")) for each in ids])
+        self.state.ensure_route(route, "the log", self.oids[TableName("public", "orders")])
+        self.state.note_seeded(route, self.group.log.end().value, dict.fromkeys(ids, 40))
 
     def change(self, rows: int = 20) -> None:
         """Some work of the shop, in the log when this ends."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 from openapi_spec_validator import validate
 from starlette.applications import Starlette
@@ -21,9 +19,9 @@ from headwater.web.app import starlette
 from headwater.web.facts import Facts
 from headwater.web.openapi import document
 from headwater.web.site import Site
-from tests.captured_group import until
 from tests.serving import handled
-from tests.web.served import Answer, Served, config_file, loaded
+from tests.web.documented import check, check_answer
+from tests.web.served import Served, config_file, loaded
 
 ROOT = Path(__file__).parents[2]
 PAGE = {("GET", "/"), ("GET", "/static/{name}")}
@@ -75,7 +73,7 @@ def test_the_document_is_a_valid_one(site: Served) -> None:
     ],
 )
 def test_answers_are_what_the_document_says(site: Served, path: str) -> None:
-    _check_answer(site.get(path), "get", re.sub(r"shop/tables/.*", "{group}/tables/{table}", path))
+    check_answer(site.get(path), "get", re.sub(r"shop/tables/.*", "{group}/tables/{table}", path))
 
 
 @pytest.fixture
@@ -94,35 +92,33 @@ def routed(site: Served, state: State) -> Served:
 def test_answers_about_destinations_are_what_the_document_says(routed: Served) -> None:
     found = routed.get("/api/v1/routes/by_company/destinations")
     assert [each["name"] for each in found.json["destinations"]] == ["b", "acme"]
-    _check_answer(found, "get", "/routes/{route}/destinations")
-    _check_answer(routed.get("/api/v1/overview"), "get", "/overview")
+    check_answer(found, "get", "/routes/{route}/destinations")
+    check_answer(routed.get("/api/v1/overview"), "get", "/overview")
     for what in ("pause", "resume", "seed"):
         done = routed.post(f"/api/v1/routes/by_company/destinations/acme/{what}")
-        _check_answer(done, "post", f"/routes/{{route}}/destinations/{{value}}/{what}")
+        check_answer(done, "post", f"/routes/{{route}}/destinations/{{value}}/{what}")
 
 
 def test_answers_about_requests_are_what_the_document_says(site: Served, state: State) -> None:
     asked = site.post("/api/v1/groups/shop/tables/public.orders/pause")
-    _check_answer(asked, "post", "/groups/{group}/tables/{table}/pause")
+    check_answer(asked, "post", "/groups/{group}/tables/{table}/pause")
     waiting = site.get(asked.headers["location"])
-    _check_answer(waiting, "get", "/requests/{id}")
+    check_answer(waiting, "get", "/requests/{id}")
     handled(loaded(site.site.file), state)
     done = site.get(asked.headers["location"])
-    _check_answer(done, "get", "/requests/{id}")
+    check_answer(done, "get", "/requests/{id}")
     assert [waiting.json["state"], done.json["state"]] == ["waiting", "done"]
 
 
 def test_answers_about_verifications_are_what_the_document_says(site: Served) -> None:
     begun = site.post("/api/v1/verify", {"tables": ["public.orders"]})
-    _check_answer(begun, "post", "/verify")
-    _check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
-    until(lambda: site.get(begun.headers["location"]).json["state"] != "running", 240, 0.5)
-    _check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
+    check_answer(begun, "post", "/verify")
+    check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
 
 
 def test_refusals_are_what_the_document_says(site: Served) -> None:
     for path in ("/api/v1/nothing", "/api/v1/routes/none/destinations", "/api/v1/history?minutes=x"):
-        _check(site.get(path).json, {"$ref": "#/components/schemas/Error"})
+        check(site.get(path).json, {"$ref": "#/components/schemas/Error"})
 
 
 def test_the_documentation_has_every_endpoint() -> None:
@@ -130,32 +126,3 @@ def test_the_documentation_has_every_endpoint() -> None:
     said = set(re.findall(r"^\| `(GET|POST|DELETE) (/[^`?]*)", text, re.MULTILINE))
     described = {(method.upper(), path) for path, found in document()["paths"].items() for method in found}
     assert said == described
-
-
-def _check_answer(found: Answer, method: str, path: str) -> None:
-    whole = path if path in document()["paths"] else f"/api/v1{path}"
-    described = document()["paths"][whole][method]["responses"][str(found.status)]
-    _check(found.json, described["content"]["application/json"]["schema"])
-
-
-def _check(value: Any, schema: dict[str, Any]) -> None:
-    """The value has what the schema says, and nothing else."""
-    components = document()["components"]["schemas"]
-    inner = {name: {key: _closed(each, components) for key, each in of.items()} for name, of in components.items()}
-    jsonschema.validate(value, _closed(schema, components) | {"components": {"schemas": inner}})
-
-
-def _closed(schema: Any, components: dict[str, Any]) -> Any:
-    """The schema, without room for properties that it does not name."""
-    match schema:
-        case list():
-            return [_closed(each, components) for each in schema]
-        case {"$ref": str(name)}:
-            named = "properties" in components[name.rpartition("/")[2]]
-        case {"allOf": _}:
-            return schema | {"unevaluatedProperties": False}
-        case dict():
-            named, schema = "properties" in schema, {key: _closed(each, components) for key, each in schema.items()}
-        case _:
-            return schema
-    return schema | {"unevaluatedProperties": False} if named else schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from headwater.change import TableName
 from headwater.config import Config
+from headwater.state.routes import RouteId, destination_id
 from headwater.state.transitions import CaughtUp
 from headwater.supervise.requests import requested
 from headwater.testing.postgres import EmbeddedPostgres
@@ -19,10 +21,12 @@ from tests.conftest import new_database
 from tests.serving import handled
 from tests.web.browser import PHONE, Visit, launched, visiting
 from tests.web.served import TOKEN, Served, served
-from tests.web.shop import DESTINATIONS, FAULT, SCRIPT, Shop, written_config
+from tests.web.shop import DESTINATIONS, FAULT, FEW, SCRIPT, Shop, written_config
 
 PATIENCE = 60_000  # milliseconds: what is sure to come; how long it takes is not the point
+FLAWLESS: dict[str, list[str]] = {"faint": [], "nameless": [], "broken": [], "small": []}
 ACCESSIBLE = Path(__file__).with_name("accessible.js").read_text()
+QUICK = Path(__file__).with_name("quick.js").read_text()
 OPEN = f"#token={TOKEN}"
 ICEBERG = '{iceberg: {type: sql, uri: "sqlite:///ice.sqlite", warehouse: ./ice}}'
 
@@ -46,11 +50,17 @@ def shop(browser: Browser, postgres: EmbeddedPostgres, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def site(shop: Shop) -> Iterator[Served]:
+def service(shop: Shop) -> Iterator[Served]:
     """With a token."""
     with served(written_config(shop.folder, shop.database, f"{{port: 0, token: {TOKEN}}}")) as found:
-        found.look()
         yield found
+
+
+@pytest.fixture
+def site(service: Served) -> Served:
+    """The same, which has looked just now."""
+    service.look()
+    return service
 
 
 @pytest.fixture
@@ -264,6 +274,63 @@ def test_a_destination_is_paused(visit: Visit, shop: Shop) -> None:
     assert requested(config, "resume", "by_company", ["company-0500"]).changed  # as the other tests know it
 
 
+def test_a_destination_is_seeded_again_after_it_was_confirmed(visit: Visit, shop: Shop, site: Served) -> None:
+    page, name = visit.page, "company-0600"
+    page.locator("#routes").scroll_into_view_if_needed()
+    page.get_by_role("searchbox", name="Search destinations").fill(name)
+    rows = page.locator(".route tbody tr")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name=name).click()
+    rows.get_by_role("button", name="Seed again").click()
+    expect(page.get_by_role("dialog", name=f"Seed again {name}?")).to_contain_text("filled again from the whole source")
+    page.locator("#confirmation-no").click()
+    assert seeds(shop) == {}
+    rows.get_by_role("button", name="Seed again").click()
+    page.locator("#confirmation-yes").click()
+    expect(page.locator(".activity-note")).to_contain_text("done")
+    assert seeds(shop) == {name: "it was asked for"}
+    site.look()
+    expect(rows).to_contain_text("to be filled: it was asked for")
+    (found,) = site.get(f"/api/v1/routes/by_company/destinations?search={name}").json["destinations"]
+    assert found["seed"] == "it was asked for"
+    # And seeded, as the other tests know it.
+    shop.state.note_seeded(RouteId("by_company", "all"), shop.group.log.end().value, {destination_id(name): 4240})
+    site.look()
+
+
+def seeds(shop: Shop) -> dict[str, str]:
+    """Why destinations are to be seeded."""
+    return {str(each): each.reseed for each in shop.state.destinations("by_company") if each.reseed}
+
+
+def test_everything_is_verified_after_it_was_confirmed(visit: Visit, site: Served) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.get_by_role("dialog", name="Verify all tables?")).to_contain_text("compared by content at one LSN")
+    page.locator("#confirmation-no").click()
+    assert site.get("/api/v1/verifications/1").status == 404
+    page.get_by_role("button", name="Verify now").click()
+    page.locator("#confirmation-yes").click()
+    expect(page.locator(".activity-note")).to_contain_text("comparing source and lake at one LSN")
+    begun = site.get("/api/v1/verifications/1").json
+    assert (begun["state"], begun["tables"]) == ("running", [])  # test_panel.py sees one end
+
+
+def test_a_thousand_destinations_are_searched_and_sorted_about_as_quickly_as_ten(
+    browser: Browser, shop: Shop, tmp_path: Path
+) -> None:
+    file = written_config(tmp_path, shop.database, f"{{port: 0, token: {TOKEN}}}", few=True)
+    with served(file) as site, visiting(browser, site.address) as visit:
+        site.look()
+        page = visit.open(OPEN)
+        for name, shown in (("by_company", 25), ("by_few", FEW)):
+            page.locator(f"section[aria-labelledby=route-{name}]").scroll_into_view_if_needed()
+            expect(page.locator(f"section[aria-labelledby=route-{name}] tbody tr")).to_have_count(shown)
+        for what in ("sorted", "searched"):
+            many, few = (statistics.median(each) for each in zip(*visit.found(f"({QUICK})('{what}')"), strict=True))
+            assert many < 10 * few, what
+
+
 def test_without_a_token_in_the_config_one_may_look_and_change_nothing(browser: Browser, open_site: Served) -> None:
     with visiting(browser, open_site.address) as visit:
         page = visit.open("#/table/shop/public.orders")
@@ -376,10 +443,12 @@ def test_focus_is_seen_wherever_it_is(visit: Visit) -> None:
         assert style != "none", page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
 
 
+TABLES = [f"#/table/shop/public.{name}" for name in ("payments", "orders", "products")]
+
+
 @pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("fragment", ["", "#/table/shop/public.payments"])
 def test_contrast_and_names_are_as_they_should_be(
-    browser: Browser, site: Served, colours: Literal["light", "dark"], fragment: str
+    browser: Browser, site: Served, colours: Literal["light", "dark"]
 ) -> None:
     with visiting(browser, site.address, colours=colours) as visit:
         page = visit.open(OPEN)
@@ -387,9 +456,30 @@ def test_contrast_and_names_are_as_they_should_be(
         page.locator("#glossary summary").click()
         page.locator("#routes").scroll_into_view_if_needed()
         expect(page.locator(".route tbody tr").first).to_be_visible()
-        page.evaluate("(fragment) => { location.hash = fragment }", fragment)
-        found = page.evaluate(ACCESSIBLE)
-        assert found == {"faint": [], "nameless": [], "broken": [], "small": []}
+        page.locator(".route tbody button").first.click()  # its details are shown
+        assert page.evaluate(ACCESSIBLE) == FLAWLESS
+        for fragment in TABLES:
+            page.evaluate("(fragment) => { location.hash = fragment }", fragment)
+            expect(page.locator("#panel .inside:not([aria-busy])")).to_be_visible()
+            expect(page.locator("#panel .pill")).to_be_visible()
+            assert page.evaluate(ACCESSIBLE) == FLAWLESS, fragment
+        page.locator("#panel .term").click()
+        assert page.evaluate(ACCESSIBLE) == FLAWLESS
+        page.locator("#panel").get_by_role("button", name="Verify now").click()
+        expect(page.locator("#confirmation")).to_be_visible()
+        assert page.evaluate(ACCESSIBLE) == FLAWLESS
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_the_question_for_the_token_has_contrast_and_names(
+    browser: Browser, site: Served, colours: Literal["light", "dark"]
+) -> None:
+    with visiting(browser, site.address, colours=colours) as visit:
+        page = visit.open()
+        page.get_by_label("Token", exact=True).fill("a wrong one")
+        page.keyboard.press("Enter")
+        expect(page.locator("#token-error")).to_contain_text("this is not the token")
+        assert page.evaluate(ACCESSIBLE) == FLAWLESS
 
 
 def test_the_colours_can_be_switched_and_stay_so(visit: Visit) -> None:
@@ -410,7 +500,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, site: Ser
         page.locator("#routes").scroll_into_view_if_needed()
         page.evaluate("(fragment) => { location.hash = fragment }", fragment)
         if fragment:
-            expect(page.locator("#panel[open]")).to_be_visible()
+            expect(page.locator("#panel[open] .inside:not([aria-busy])")).to_be_visible()
         assert visit.number("document.documentElement.scrollWidth") <= PHONE["width"]
         assert visit.number("document.querySelector('#panel').scrollWidth") <= PHONE["width"]
 

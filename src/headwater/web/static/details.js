@@ -2,7 +2,7 @@
 import { h, text } from "./dom.js";
 import { explanation } from "./glossary.js";
 import { icon } from "./icons.js";
-import { NONE, clock, count, counted, duration, moment, wholeTime } from "./words.js";
+import { NONE, clock, count, counted, duration, moment, wholeTime, withHint } from "./words.js";
 
 /** Lines to type, each with a button that copies it. */
 export function queryLines(lines) {
@@ -45,12 +45,12 @@ function copiedBySelection(what) {
   return done;
 }
 
-function tableOfCells(heads, rows, none) {
+function tableOfCells(label, heads, rows, none) {
   if (!rows.length) return h("p", { class: "none" }, none);
   const row = (tag, cells, attributes) => h("tr", {}, cells.map((cell) => h(tag, attributes, cell)));
   const head = h("thead", {}, row("th", heads, { scope: "col" }));
-  const table = h("table", {}, head, h("tbody", {}, rows.map((cells) => row("td", cells, {}))));
-  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": heads.join(", ") }, table);
+  const table = h("table", { "aria-label": label }, head, h("tbody", {}, rows.map((cells) => row("td", cells, {}))));
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, table);
 }
 
 /** Columns, with their types on both sides. */
@@ -61,12 +61,13 @@ export function columnTable(columns) {
     each.source_type,
     each.lake_type,
   ]);
-  return tableOfCells(["Column", "Type in the source", "Type in the lake"], rows, "The columns are not known yet.");
+  const heads = ["Column", "Type in the source", "Type in the lake"];
+  return tableOfCells("Columns", heads, rows, "The columns are not known yet.");
 }
 
 /** What happened to it, the newest first. */
 export function eventList(events) {
-  if (!events.length) return h("p", { class: "none" }, "Nothing has happened to it yet.");
+  if (!events.length) return h("p", { class: "none" }, "Nothing has happened to it since this service was started.");
   const when = (at) => h("time", { datetime: moment(at).toISOString(), title: wholeTime(at) }, clock(at));
   return h("ol", { class: "events" }, events.map((each) => h("li", {}, when(each.at), h("span", {}, each.what))));
 }
@@ -80,16 +81,17 @@ export function deliveryTable(deliveries, snapshots) {
     snapshots ? `${each.position} → ${count(each.snapshot_id)}` : each.position,
   ]);
   const none = "No delivery of the last two hours had changes for it.";
-  return tableOfCells(["Committed", "Changes", "Took", snapshots ? "LSN → snapshot" : "LSN"], rows, none);
+  return tableOfCells("Deliveries", ["Committed", "Changes", "Took", snapshots ? "LSN → snapshot" : "LSN"], rows, none);
 }
 
 /** Its values in quarantine, as far as they are sent. */
 export function quarantined(quarantine) {
-  const { total, rows } = quarantine;
-  const none = tableOfCells([], [], "No value of this table is in quarantine.");
-  if (!total) return [none];
+  const { total, rows, error } = quarantine;
+  if (!total) return [h("p", { class: "none" }, "No value of this table is in quarantine.")];
   const newest = total > rows.length ? `, the newest ${count(rows.length)}` : "";
   const said = h("p", { class: "quiet" }, `${counted(total, "value")}${newest}. ${explanation("quarantine")}`);
   const cells = rows.map((each) => [each.key, each.column, each.value, each.lsn ?? NONE]);
-  return [said, cells.length ? tableOfCells(["Key", "Column", "Value", "LSN"], cells, "") : null];
+  const heads = ["Key", "Column", "Value", "LSN"];
+  const failed = error && h("p", { class: "failed" }, `They cannot be shown now: ${withHint(error)[0]}`);
+  return [said, failed, cells.length ? tableOfCells("Values in quarantine", heads, cells, "") : null];
 }

@@ -78,7 +78,11 @@ export function showPanel(now) {
   open?.showStatus();
 }
 
-const section = (title, ...children) => h("section", {}, h("h3", {}, title), children);
+/** A part of the panel, under a title by which screen readers know it. */
+function section(title, part) {
+  const id = `panel-${part.dataset.part}`;
+  return h("section", { "aria-labelledby": id }, h("h3", { id }, title), part);
+}
 
 class Panel {
   constructor({ group, table }) {
@@ -88,12 +92,12 @@ class Panel {
     this.trouble = h("div", { class: "trouble", hidden: true });
     this.facts = h("dl", { class: "facts" });
     this.failed = h("p", { class: "failed", role: "alert" });
-    this.parts = Object.fromEntries(PARTS.map((name) => [name, h("div")]));
+    this.parts = Object.fromEntries(PARTS.map((name) => [name, h("div", { "data-part": name })]));
     const named = { "aria-label": "Close", title: "Close (Escape)" };
     const close = h("button", { type: "button", class: "square", ...named }, icon("cross"));
     const title = h("h2", { id: "panel-title", tabindex: -1, autofocus: true }, table);
     close.addEventListener("click", () => dialog.close());
-    this.node = h("div", { class: "inside" },
+    this.node = h("div", { class: "inside", "aria-busy": "true" },
       h("header", {},
         h("div", {}, h("p", { class: "quiet" }, `Group ${group}`), title), this.state.node, close),
       this.means, this.trouble, this.failed, this.#buttons(), h("div", { class: "requests" }), this.facts,
@@ -160,6 +164,7 @@ class Panel {
       const found = await get(`groups/${pathOf(this.group, "tables", this.table)}`);
       if (open !== this) return;
       text(this.failed, "");
+      attr(this.node, "aria-busy", null);
       const { query, columns, events, deliveries, quarantine } = this.parts;
       once(query, found.query, () => queryLines(found.query));
       once(columns, found.columns, () => [columnTable(found.columns)]);

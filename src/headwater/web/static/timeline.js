@@ -53,7 +53,7 @@ export class Timeline {
     shown(this.none, !drawn.length);
     shown(this.legend, drawn.length > 0);
     shown(this.more, this.#deliveries.length > FIRST);
-    text(this.more, this.#all ? "Show fewer" : `Show ${count(this.#deliveries.length)}`);
+    text(this.more, this.#all ? "Show fewer" : `Show all ${count(this.#deliveries.length)}`);
     this.#showLegend();
   }
 
