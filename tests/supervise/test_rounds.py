@@ -40,7 +40,7 @@ class Moments:
         self.count, self.lost = 0, lost
 
     @contextmanager
-    def __call__(self) -> Iterator[Ready]:
+    def __call__(self, patience: float = 0) -> Iterator[Ready]:  # noqa: ARG002
         self.count += 1
         yield self.ready
 

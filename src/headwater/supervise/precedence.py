@@ -64,20 +64,22 @@ class Precedence:
                 self._deliveries[lake] -= 1
                 self._changed.notify_all()
 
-    def between_deliveries(self, lake: str, *, alone: bool = False) -> AbstractContextManager[Any]:
-        """Inside, no delivery to the lake is under way, for a moment. CommitConflict if there is no gap for long.
+    def between_deliveries(
+        self, lake: str, *, alone: bool = False, patience: float = PATIENCE
+    ) -> AbstractContextManager[Any]:
+        """Inside, no delivery to the lake is under way, for a moment. CommitConflict if there is no gap for so long.
 
         A `Ready` comes back: CommitConflict if a delivery could not wait until then. With `alone`, there is none
         however long it takes, and no need to ask.
         """
-        return self._between(lake, _Holder(alone=alone))
+        return self._between(lake, _Holder(alone=alone), patience)
 
     @contextmanager
-    def _between(self, lake: str, holder: _Holder) -> Iterator[Ready]:
+    def _between(self, lake: str, holder: _Holder, patience: float) -> Iterator[Ready]:
         with self._changed:
             self._asked[lake] += 1
             try:
-                if not self._changed.wait_for(lambda: self._is_free(lake), PATIENCE):
+                if not self._changed.wait_for(lambda: self._is_free(lake), patience):
                     raise CommitConflict("deliveries leave no moment to commit between them", hint="it comes again")
             finally:
                 self._asked[lake] -= 1

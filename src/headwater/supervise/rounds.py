@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -30,6 +30,7 @@ __all__ = ["Rounds", "Site", "Unit"]
 Kind = Literal["flush", "merge", "clean", "expire", "orphans"]
 
 EVERY = 60.0  # seconds between two looks at the lake
+GAP = 10.0  # seconds that a flush waits for deliveries to leave a moment, while others wait for Spark
 TRIES = 3  # of a unit that a delivery could not wait for, before one that cannot do without
 SNAPSHOTS = 500  # that expire at a time: deliveries to a catalog in SQLite wait for it, less than half a second
 EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list all files of a table
@@ -39,14 +40,14 @@ EXPIRE_EVERY, ORPHANS_EVERY = 600.0, 3600.0  # to look for orphans means to list
 class Site:
     """A lake that is maintained. `policy` says what is allowed at the moment.
 
-    `between` holds up deliveries for a moment; `lake_snapshots` is as in `lake.sink.Sink`. Inside `turn`, no other
-    lake's maintenance has Spark at work.
+    `between` holds up deliveries for a moment, for which it may have some `patience`; `lake_snapshots` is as in
+    `lake.sink.Sink`. Inside `turn`, no other lake's maintenance has Spark at work.
     """
 
     spark: SparkSession
     maintenance: Maintenance
     policy: Callable[[], MaintenancePolicy]
-    between: Callable[[], AbstractContextManager[Ready]]
+    between: Callable[..., AbstractContextManager[Ready]]
     lake_snapshots: bool
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -148,8 +149,9 @@ def _done(site: Site, policy: MaintenancePolicy, unit: Unit) -> Chores:
         case "flush" if policy.flush is not None:
             return _flushed(site, replace(policy.flush, ended_only=unit.again), unit)
         case "merge" if policy.merge:
-            with site.turn():
-                return _merged(site, replace(policy, flush=None), unit.table, site.between)
+            with ExitStack() as held:
+                held.enter_context(site.turn())
+                return _merged(site, replace(policy, flush=None), unit.table, lambda: _written(held, site))
         case "clean" if policy.merge:
             return site.maintenance.delete_replaced()
         case "expire" if policy.expire is not None:
@@ -169,12 +171,18 @@ def _flushed(site: Site, limits: FlushLimits, unit: Unit) -> Chores:
     flush = MaintenancePolicy(merge=False, flush=limits)
     if not site.maintenance.plan(unit.table, flush):
         return Chores()
-    with site.turn(), site.between() as ready:
+    with site.turn(), site.between(patience=GAP) as ready:
         insisting = unit.tries >= TRIES
         done = _merged(site, flush, unit.table, at_any_time if insisting else lambda: nullcontext(ready))
     if not done:
         raise CommitConflict(f"a delivery has changed rows of {unit.table} meanwhile", hint="they are moved later")
     return done
+
+
+def _written(turn: ExitStack, site: Site) -> AbstractContextManager[Ready]:
+    """Spark has done its work: while this waits for a moment to commit, another lake may have its turn."""
+    turn.close()
+    return site.between()
 
 
 def _merged(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from headwater.config import Config, Maintenance
-from headwater.errors import HeadwaterError
+from headwater.errors import CommitConflict, HeadwaterError
 from headwater.lake.maintenance import FlushLimits
 from headwater.lake.stream import Stream
 from headwater.route.lakes import DestinationLake
@@ -112,6 +112,8 @@ class RouteMaintenance(MaintenanceThread):
             for _ in range(MOST_UNITS):
                 self._give_way()
                 unit = self._stepped(rounds, site)
+                if isinstance(unit, CommitConflict) and not self._ending.is_set():
+                    continue  # it comes again soon
                 if not isinstance(unit, Unit) or self._ending.is_set():
                     return
                 if unit.done:
