@@ -28,7 +28,7 @@ _PAST = """
     SELECT 'shop', now() - make_interval(secs => 5 * n), '0/1000', 3999 - n,
       1700 + 700 * sin(n / 60.0) + 300 * random(), 1 + mod(n, 5), 0, 0, 0, 90000,
       0.9 + 0.3 * sin(n / 25.0) + 0.4 * random() + CASE WHEN n BETWEEN 171 AND 176 THEN 4.5 ELSE 0 END,
-      0.8, 0.1, 0.1, 0.2, 0.05, '{}' FROM generate_series(1, 715) n
+      0.8, 0.1, 0.1, 0.2, 0.05, '{}' FROM generate_series(715, 1, -1) n
 """
 
 

@@ -19,6 +19,7 @@ from headwater.web.app import starlette
 from headwater.web.facts import Facts
 from headwater.web.openapi import document
 from headwater.web.site import Site
+from tests.captured_group import until
 from tests.serving import handled
 from tests.web.documented import check, check_answer
 from tests.web.served import Served, config_file, loaded
@@ -113,6 +114,8 @@ def test_answers_about_requests_are_what_the_document_says(site: Served, state: 
 def test_answers_about_verifications_are_what_the_document_says(site: Served) -> None:
     begun = site.post("/api/v1/verify", {"tables": ["public.orders"]})
     check_answer(begun, "post", "/verify")
+    check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
+    until(lambda: site.get(begun.headers["location"]).json["state"] != "running", 240, 0.5)
     check_answer(site.get(begun.headers["location"]), "get", "/verifications/{id}")
 
 

@@ -114,7 +114,7 @@ class GroupView {
     this.deliveryState.update(group.delivery.state);
     const verb = group.staged_rows === 1 ? "waits" : "wait";
     const waiting = group.staged_rows ? `${counted(group.staged_rows, "change")} ${verb}` : "nothing waits";
-    this.log.say(waiting, "kept until all tables have them");
+    this.log.say(waiting, "changes stay until all tables have them");
     shown(this.numbered, group.snapshot_id !== null);
     text(this.snapshot, count(group.snapshot_id));
     const committed = group.delivered_at ? `committed ${clock(group.delivered_at)}` : "nothing delivered yet";
