@@ -164,7 +164,7 @@ def main(
     """
     place = folder or Path(tempfile.mkdtemp(prefix="headwater-soak-"))
     if hours is not None:
-        ok = endure(place, hours, rate)
+        ok = not endure(place, hours, rate)
         click.echo(f"soak: {'OK' if ok else 'FAILED'} (everything is in {place})")
         sys.exit(0 if ok else 1)
     click.echo(f"seed {seed}, everything is in {place}")

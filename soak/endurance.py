@@ -1,7 +1,8 @@
 """A mirror that is left alone: nothing is broken, and nothing may grow but the rows.
 
-Four tables get 350 changes a second, with updates over the whole key space. Files, memory and delivery times are
-sampled; at the end a full scan is compared with one of the same rows freshly copied.
+Four tables get 350 changes a second, with updates over the whole key space, and a fifth has ten rows that change in
+each transaction. Files, memory and delivery times are sampled; at the end a full scan of the four is compared with one
+of the same rows freshly copied.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 import psutil
@@ -29,9 +31,12 @@ from headwater.testing.postgres import EmbeddedPostgres
 __all__ = ["endure"]
 
 TABLES = ("orders", "items", "events", "accounts")
+HOT, HOT_ROWS = "hot", 10
 ROWS = 100_000  # of each table at the beginning: with few, a scan is nothing but reading the catalog
 FILES, SLOWER, FLAT = 150, 2.0, 1.3  # the limits: live files, a scan against a fresh copy, the end against the middle
 SAMPLE_EVERY = 15.0
+WARM = 900.0  # seconds: in a shorter run, memory is still getting warm, and no row has been flushed for its age
+PATIENCE = 600.0
 SCANS = 5
 
 _CONFIG = """
@@ -44,6 +49,7 @@ spark: {{master: "local[2]"}}
 _CREATE = "CREATE TABLE {0} (id bigint PRIMARY KEY, amount numeric(12,2), status text, note text, at timestamptz)"
 _ROW = "i, i % 1000, 'new', 'row number ' || i, now()"
 _DELIVERED = re.compile(rb"is the source at .*?([\d.]+) s\)")
+_HOT_MAINTAINED = re.compile(rb"maintained public\.hot")
 _LIVE_FILES = "SELECT sum(file_count + delete_file_count) FROM ducklake_table_info('lake')"
 
 
@@ -54,21 +60,24 @@ class Samples:
     files: list[tuple[float, float]] = field(default_factory=list)
     memory: defaultdict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     deliveries: list[tuple[float, float]] = field(default_factory=list)
+    hot: int = 0  # how often maintenance did something to the table whose rows change all the time
 
     def problems(self, seconds: float) -> Iterator[str]:
         most = max(each for _, each in self.files)
         if most > FILES:
             yield f"{most:.0f} live files, more than {FILES}"
+        if self.hot > 2 + seconds / 60:
+            yield f"{self.hot} times in {seconds / 60:.0f} minutes, maintenance was at work on {HOT_ROWS} rows"
         series = {f"memory of {name}": each for name, each in self.memory.items()}
         for what, values in {**series, "95th percentile of deliveries": self.deliveries}.items():
             then, now = (_high(values, seconds * first, seconds * (first + 0.25)) for first in (0.25, 0.75))
             click.echo(f"{what}: {then:.2f} in the second quarter, {now:.2f} in the last")
-            if now > then * FLAT:
+            if now > then * FLAT and seconds >= WARM:
                 yield f"{what} has grown from {then:.2f} to {now:.2f}"
 
 
-def endure(folder: Path, hours: float, rate: float) -> bool:
-    """Whether everything stayed as it should."""
+def endure(folder: Path, hours: float, rate: float) -> list[str]:
+    """What did not stay as it should."""
     server = EmbeddedPostgres(folder / "pg").start()
     try:
         seconds = hours * 3600
@@ -84,13 +93,13 @@ def endure(folder: Path, hours: float, rate: float) -> bool:
         _headwater(copied, "run", "--until-caught-up")
         ours, fresh = (_scan_seconds(file.parent / "lake.sqlite") for file in (mirror, copied))
         click.echo(f"a full scan takes {ours:.3f} s, of a fresh copy {fresh:.3f} s")
-        if ours > fresh * SLOWER:
+        if ours > fresh * SLOWER and seconds >= WARM:
             problems.append(f"a full scan takes {ours / fresh:.1f} times as long as of a fresh copy")
     finally:
         server.stop()
     for problem in problems:
         click.echo(f"NOT RIGHT: {problem}")
-    return not problems
+    return problems
 
 
 def _create(url: str) -> None:
@@ -98,12 +107,14 @@ def _create(url: str) -> None:
         for table in TABLES:
             source.execute(_CREATE.format(table))
             source.execute(f"INSERT INTO {table} SELECT {_ROW} FROM generate_series(1, {ROWS}) AS i")
+        source.execute(_CREATE.format(HOT))
+        source.execute(f"INSERT INTO {HOT} SELECT {_ROW} FROM generate_series(1, {HOT_ROWS}) AS i".encode())
 
 
 def _configured(folder: Path, url: str, group: str) -> Path:
     folder.mkdir(parents=True)
     file = folder / "headwater.yaml"
-    tables = ", ".join(f"public.{table}" for table in TABLES)
+    tables = ", ".join(f"public.{table}" for table in (*TABLES, HOT))
     file.write_text(_CONFIG.format(url=url, group=group, tables=tables))
     return file
 
@@ -120,15 +131,27 @@ def _watched(file: Path, url: str, seconds: float, rate: float) -> Samples:
     """Write for so long under `headwater run`, and look at it meanwhile."""
     samples, stop = Samples(), threading.Event()
     with _run(file) as run, _writing(url, rate, stop), (file.parent / "run.log").open("rb") as log:
+        _wait_for_delivery(log)
         begun = time.monotonic()
         while (elapsed := time.monotonic() - begun) < seconds:
             time.sleep(SAMPLE_EVERY)
             samples.files.append((elapsed, _live_files(file.parent / "lake.sqlite")))
             for name, size in _memory(run).items():
                 samples.memory[name].append((elapsed, size))
-            samples.deliveries += [(elapsed, float(found[1])) for found in _DELIVERED.finditer(log.read())]
+            said = log.read()
+            samples.deliveries += [(elapsed, float(found[1])) for found in _DELIVERED.finditer(said)]
+            samples.hot += len(_HOT_MAINTAINED.findall(said))
             click.echo(f"{elapsed / 60:6.1f} min  {samples.files[-1][1]:.0f} live files")
     return samples
+
+
+def _wait_for_delivery(log: BinaryIO) -> None:
+    """A busy machine takes minutes to start."""
+    deadline = time.monotonic() + PATIENCE
+    while not _DELIVERED.search(log.read()):
+        if time.monotonic() > deadline:
+            raise click.ClickException("nothing was delivered")
+        time.sleep(1)
 
 
 @contextmanager
@@ -163,6 +186,7 @@ def _write(url: str, rate: float, stop: threading.Event) -> None:
                 new = f"SELECT {_ROW} FROM generate_series({last + 1}, {last + 2}) AS i"
                 source.execute(f"INSERT INTO {table} {new}".encode())
                 source.execute(f"DELETE FROM {table} WHERE id = 1 + (random() * {last})::bigint".encode())
+            source.execute(f"UPDATE {HOT} SET amount = amount + 1, at = now()".encode())
             source.commit()
             last += 2
 
