@@ -350,3 +350,27 @@ def test_a_table_that_waits_loses_the_rows_once_it_goes_on_without_a_copy(mirror
     mirror.settle()
     mirror.assert_equal("p")
     assert mirror.m.state.removals("g") == []
+
+
+def test_a_removal_does_not_say_that_a_table_that_is_behind_is_there_too(mirror: Mirror) -> None:
+    mirror.execute("CREATE TABLE q (id int PRIMARY KEY)")
+    mirror.execute(*DAYS, ROWS)
+    mirror.start("public.p", "public.q")
+    mirror.sync()
+    q = next(row.oid for row in mirror.m.state.tables("g") if row.source.name == "q")
+    mirror.m.state.record("g", q, Paused("a test wants it"))
+    mirror.execute("INSERT INTO q VALUES (1)", "INSERT INTO p VALUES (90, '2026-02-03', 'the others go on')")
+    mirror.sync()
+    mirror.looked()
+    mirror.execute("DROP TABLE p1")
+    mirror.looked()
+    assert flow.place_removals(mirror.m)
+    mirror.m.state.record("g", q, Resumed())
+    mirror.captured()
+    mirror.execute("DELETE FROM headwater.fences")  # those of the looks, at which deliveries would stop
+    flow.deliver(mirror.m, leave_behind=True)
+    assert mirror.m.state.removals("g") == []
+    group, behind = mirror.m.state.group("g"), mirror.m.sink.standings()[q].position
+    assert group is not None
+    assert group.delivered_lsn is not None
+    assert group.delivered_lsn <= behind

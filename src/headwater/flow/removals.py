@@ -91,7 +91,8 @@ def remove(m: Mirroring, tables: DeliveryTables, done: Delivered, there: Collect
         logger.warning("removing the rows of partitions later: %s", error)
         return done  # the next delivery finds the lake at this position, and has another one looked for
     failpoints.hit("remove.committed")
-    over = record(m, here, replace(removed, failed={**failed, **removed.failed}))
+    hindmost = min([removed.position, *(each.position for each in tables.left.values())])
+    over = record(m, here, replace(removed, position=hindmost, failed={**failed, **removed.failed}))
     ended = [each for each in due if each.oid in through - over.failed.keys()]
     if ended:
         m.state.end_removals(ended, at)
