@@ -10,7 +10,7 @@ import pytest
 
 from headwater.change import Column, Relation, TableName
 from headwater.flow.spans import spans_of
-from headwater.merge.remove import RemovedRows, ColumnValues
+from headwater.merge.remove import ColumnValues, RemovedRows
 from headwater.state import Condition
 from headwater.values.types import lake_types
 

@@ -26,7 +26,8 @@ def say(context: Options, verb: Verb, /, **arguments: object) -> None:
         click.echo(f"request {answer.request} is still being handled: `headwater table list` shows whether it waits")
     else:
         click.echo(
-            f"request {answer.request} is queued: no service runs group {answer.group!r} now; `headwater run` will handle it"
+            f"request {answer.request} is queued: no service runs group {answer.group!r} now;"
+            " `headwater run` will handle it"
         )
 
 

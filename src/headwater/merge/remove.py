@@ -20,7 +20,7 @@ from headwater.spark import deal, run_tasks
 from headwater.spark.faults import table_error
 from headwater.values.types import LakeType
 
-__all__ = ["RemovedRows", "ColumnValues", "remove_rows", "whole_numbers"]
+__all__ = ["ColumnValues", "RemovedRows", "remove_rows", "whole_numbers"]
 
 
 class ColumnValues(NamedTuple):

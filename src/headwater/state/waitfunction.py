@@ -2,8 +2,8 @@
 
 A function cannot commit the fence that would make others wait for it, so it looks by itself, and announces the position
 through advisory locks, which others see at once: capture then records its own position soon, and delivery does not wait
-for its interval. To write it anywhere would take a transaction id, and a first copy waits for every transaction that has
-one.
+for its interval. To write it anywhere would take a transaction id, and a first copy waits for every transaction that
+has one.
 """
 
 from __future__ import annotations
