@@ -149,7 +149,7 @@ def _is_whole(table: PlannedTable, kept: KeptCopy | None) -> bool:
 def collect_copies(m: Mirroring) -> None:
     """Delete what copies have written with which no copy will go on. None may be under way.
 
-    Tasks of one may be: they outlive a driver that died, or has lost its lock. What they write is nobody's.
+    Tasks of one may be: they outlive a driver that died, or has lost its lock. What they write, no copy takes up.
     """
     m.state.end_attempts(m.group)
     kept = m.state.kept_copies(m.group).values()
