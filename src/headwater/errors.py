@@ -10,6 +10,7 @@ HeadwaterError
 ├── Outdated             exit 3   what was planned to be read was moved meanwhile: plan again
 ├── LogFull              exit 3   capture waits until tables and routes have passed some of the log
 ├── OperatorMustAct      exit 4   trying again does not help
+│   ├── LockHeld                  another process has taken our place: what can wait for it, waits
 │   ├── SlotLost                  the WAL is gone: the tables must be copied again
 │   └── LogGap                    segments are gone: the tables that need them must be copied again
 ├── CheckFailed          exit 1   a check found a difference, or a table is ERRORED
@@ -36,6 +37,7 @@ __all__ = [
     "ConfigError",
     "ErrorKind",
     "HeadwaterError",
+    "LockHeld",
     "LogFull",
     "LogGap",
     "OperatorMustAct",
@@ -93,6 +95,10 @@ class LogFull(HeadwaterError):
 
 class OperatorMustAct(HeadwaterError):
     exit_code = 4
+
+
+class LockHeld(OperatorMustAct):
+    pass
 
 
 class SlotLost(OperatorMustAct):

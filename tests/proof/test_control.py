@@ -184,7 +184,7 @@ def test_a_standby_takes_over_when_the_first_run_ends_however_it_ends(
     second = shop.start("--standby")
     wait_for(lambda: "standing by" in second.said() and "spark is warm" in second.said(), "the standby is warm", 120)
     code, said = headwater(shop.file, "run")
-    assert (code, "another headwater holds the lock 'run:shop'" in said) == (4, True), said
+    assert (code, "another headwater holds the lock 'lead:/" in said) == (4, True), said
     first.kill()
     killed = time.monotonic()
     shop.execute("INSERT INTO orders VALUES (1001, 'after the first')")

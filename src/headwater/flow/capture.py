@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from headwater.capture.quota import Room
 from headwater.capture.run import run_capture
 from headwater.capture.watch import Watch
-from headwater.errors import HeadwaterError, OperatorMustAct
+from headwater.errors import HeadwaterError, LockHeld, OperatorMustAct
 from headwater.log import Log
 from headwater.state import State
 
@@ -36,6 +36,8 @@ def capture(
         run_capture(source_url, state, log, log.group, stop=stop, room=room)
     try:
         watch.check()
+    except LockHeld:
+        raise  # another process captures the group: nothing is wrong with it
     except OperatorMustAct as error:
         with suppress(HeadwaterError):
             state.record_error(log.group, "capture", str(error))

@@ -16,7 +16,7 @@ from headwater.change import Lsn
 from headwater.errors import AccessDenied, ConfigError, HeadwaterError, OperatorMustAct, Unreachable
 from headwater.postgres.settings import prepare
 
-__all__ = ["Connection", "connect", "conninfo", "refused", "server_name", "translated"]
+__all__ = ["Connection", "connect", "conninfo", "refused", "server_name", "translated", "worked_before"]
 
 Connection = psycopg.Connection[Any]
 
@@ -27,6 +27,24 @@ _CONFIG_FAULT = re.compile(
     r"|no pg_hba.conf entry|is not permitted to log in|permission denied for database|authentication failed for user"
 )
 _NO_CONVERSION = re.compile(r"conversion between \S+ and \S+ is not supported|conversion function .* does not exist")
+
+
+_DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+# A session that holds a lock ends, on both sides, ten seconds after the host of one of them was lost: the server then
+# frees the lock, and its holder knows it. The servers' own settings leave that to the kernel: two hours and more.
+_IDLE, _INTERVAL, _COUNT, _UNANSWERED = "4", "2", "3", "10000"
+_ATTENTIVE = {
+    "keepalives_idle": _IDLE,
+    "keepalives_interval": _INTERVAL,
+    "keepalives_count": _COUNT,
+    "tcp_user_timeout": _UNANSWERED,
+}
+_ATTENTIVE_SERVER = (  # without effect on a connection through a socket file
+    f"SET tcp_keepalives_idle = {_IDLE}",
+    f"SET tcp_keepalives_interval = {_INTERVAL}",
+    f"SET tcp_keepalives_count = {_COUNT}",
+    f"SET tcp_user_timeout = {_UNANSWERED}",
+)
 
 
 class _LsnDumper(Dumper):
@@ -48,26 +66,41 @@ def server_name(url: str) -> str:
     return f"database {parts.get('dbname') or parts.get('user') or ''!r} on {host}{f':{port}' if port else ''}"
 
 
-def conninfo(url: str, *, options: str = "", **extra: str) -> str:
+def conninfo(url: str, *, options: str = "", attentive: bool = False, **extra: str) -> str:
     """The libpq conninfo of a URL with our defaults; `options` are added after the URL's own and so win."""
     parts = _parsed(url)
-    defaults = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-    merged = defaults | parts | extra | {"client_encoding": "UTF8"}
+    merged = _DEFAULTS | (_ATTENTIVE if attentive else {}) | parts | extra | {"client_encoding": "UTF8"}
     if options:
         merged["options"] = f"{parts.get('options') or ''} {options}".strip()
     return make_conninfo("", **merged)
 
 
-def connect(url: str, *, application_name: str = "headwater", options: str = "", autocommit: bool = True) -> Connection:
-    """Open a connection, or raise Unreachable (try later) or AccessDenied (edit the URL)."""
-    info = conninfo(url, options=options, application_name=application_name)
+def connect(
+    url: str,
+    *,
+    application_name: str = "headwater",
+    options: str = "",
+    autocommit: bool = True,
+    attentive: bool = False,
+) -> Connection:
+    """Open a connection, or raise Unreachable (try later) or AccessDenied (edit the URL).
+
+    If it is to be `attentive`, each end notices within ten seconds that the other one's host is gone.
+    """
+    info = conninfo(url, options=options, attentive=attentive, application_name=application_name)
     try:
         connection = psycopg.connect(info, autocommit=True)
     except psycopg.OperationalError as exc:
         raise refused(url, str(exc)) from exc
-    with translated(url):
-        prepare(lambda text: connection.execute(text.encode()))
-        connection.autocommit = autocommit
+    try:
+        with translated(url):
+            prepare(lambda text: connection.execute(text.encode()))
+            if attentive:
+                connection.execute("; ".join(_ATTENTIVE_SERVER).encode())
+            connection.autocommit = autocommit
+    except BaseException:
+        connection.close()
+        raise
     connection.adapters.register_dumper(Lsn, _LsnDumper)
     connection.adapters.register_loader(_PG_LSN, _LsnLoader)
     return connection
@@ -115,6 +148,15 @@ def translated(url: str) -> Iterator[None]:
         raise Unreachable(
             f"lost {server_name(url)}: {_first_line(exc)}", hint="try again later; `headwater run` does so by itself"
         ) from exc
+
+
+@contextmanager
+def worked_before() -> Iterator[None]:
+    """A login that is refused in the block has worked before: a password is being changed, so it is tried again."""
+    try:
+        yield
+    except AccessDenied as error:
+        raise Unreachable(error.message, hint=error.hint) from error
 
 
 def _first_line(exc: BaseException) -> str:

@@ -53,7 +53,7 @@ class Database:
 
     @contextmanager
     def lock(self, name: str, patience: float = PATIENCE) -> Iterator[Lock]:
-        """Hold the single writer's lock; OperatorMustAct if another process still holds it after `patience` seconds."""
+        """Hold the single writer's lock; LockHeld if another process still holds it after `patience` seconds."""
         lock = Lock(self.url, name)
         lock.acquire(patience)
         try:

@@ -6,8 +6,8 @@ import time
 
 import psycopg
 
-from headwater.errors import AccessDenied, OperatorMustAct, Unreachable
-from headwater.postgres.connect import Connection, connect, translated
+from headwater.errors import LockHeld
+from headwater.postgres.connect import Connection, connect, translated, worked_before
 
 __all__ = ["CLASS", "HELD", "PATIENCE", "Lock"]
 
@@ -30,14 +30,14 @@ class Lock:
         self._connection: Connection | None = None
 
     def acquire(self, patience: float) -> None:
-        """Take the lock or raise OperatorMustAct, naming who holds it."""
-        connection = connect(self._url, application_name=f"headwater lock {self.name}")
+        """Take the lock or raise LockHeld, naming the holder."""
+        connection = connect(self._url, application_name=f"headwater lock {self.name}", attentive=True)
         deadline = time.monotonic() + patience
         with translated(self._url):
             try:
                 while not self._try(connection):
                     if time.monotonic() >= deadline:
-                        raise OperatorMustAct(
+                        raise LockHeld(
                             f"another headwater holds the lock {self.name!r}: {self._holder(connection)}",
                             hint="stop that headwater, or end its session with SELECT pg_terminate_backend(...) and"
                             " the PostgreSQL pid above",
@@ -49,13 +49,14 @@ class Lock:
         self._connection = connection
 
     def keep(self) -> None:
-        """Make sure it is held: a restarted server has lost it. After Unreachable, call `keep` again."""
+        """Make sure it is held: a restarted server has lost it. After Unreachable, call `keep` again.
+
+        LockHeld: another process was faster than this one.
+        """
         if self._connection is None or not self._alive(self._connection):
             self.release()
-            try:
+            with worked_before():
                 self.acquire(PATIENCE)
-            except AccessDenied as error:  # it has worked before: a password is being changed
-                raise Unreachable(error.message, hint=error.hint) from error
 
     def touch(self) -> int | None:
         """Use the lock's session, so that the server notes the time; return the pid of its backend.

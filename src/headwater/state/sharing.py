@@ -1,4 +1,4 @@
-"""How many processes deliver from one log: each holds a shared advisory lock as long as it lives."""
+"""The processes that have one log: the service that leads, and those that deliver, each by a lock while it lives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from headwater.errors import HeadwaterError
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.state.lock import CLASS, HELD
 
-__all__ = ["Share"]
+__all__ = ["Share", "leader"]
+
+
+def leader(log: str) -> str:
+    """The lock of the one service that captures into a log, and does what is asked for."""
+    return f"lead:{log}"
 
 
 class Share:
@@ -56,7 +61,7 @@ class Share:
 
     def _count(self) -> int:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url, application_name="headwater deliverer")
+            self._connection = connect(self._url, application_name="headwater deliverer", attentive=True)
             self._connection.execute("SELECT pg_advisory_lock_shared(%s, hashtext(%s))", (CLASS, self._name))
         row = self._connection.execute(
             f"SELECT count(*) FROM pg_locks l WHERE {HELD.format(name='%s')}", (self._name,)

@@ -11,6 +11,7 @@ from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.state import Request, State, Verb
 from headwater.state.processes import held
+from headwater.state.sharing import leader
 from headwater.supervise.opening import open_state
 
 __all__ = ["Answer", "ask", "serves"]
@@ -46,7 +47,8 @@ def ask(config: Config, verb: Verb, /, **arguments: object) -> Answer:
 
 def serves(state: State, config: Config, group: str) -> bool:
     """Whether a service runs that would handle a request for this group, which need not be there yet."""
-    return bool(held(state, [f"run:{name}" for name in _related(state, config, group)]))
+    groups = [f"run:{name}" for name in _related(state, config, group)]
+    return bool(held(state, [leader(config.log.path), *groups]))
 
 
 def _related(state: State, config: Config, group: str) -> Collection[str]:

@@ -23,6 +23,7 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
 LOOK_EVERY = 0.25
 HEALTHY_AFTER = 60.0  # a child that lived this long starts over with the first delay
 GIVE_UP = (2, 4)  # exit codes that a restart does not help: edit the config, an operator must act
+RETRY_EVERY = 300.0  # after these: what was wrong may have been mended
 CONFIG = 2  # of these, one that helps once it has worked: a password is being changed, or the file edited
 
 
@@ -56,8 +57,9 @@ class Child:
 
     def look(self) -> None:
         """Notice a death, and start again when its time has come."""
-        if self.gave_up is not None:
+        if self.gave_up is not None and time.monotonic() < self.restart_at:
             return
+        self.gave_up = None
         if self.process is None:
             if time.monotonic() >= self.restart_at:
                 self.start()
@@ -68,8 +70,9 @@ class Child:
         self._forget()
         self.worked = self.worked or time.monotonic() - self.started > HEALTHY_AFTER
         if code in GIVE_UP and not (code == CONFIG and self.worked):
-            self.gave_up = code
-            logger.error("%s ended with %s and is not started again", self.name, code, extra={"child": self.name})
+            self.gave_up, self.restart_at = code, time.monotonic() + RETRY_EVERY
+            message = f"{self.name} ended with {code}: it is tried again in {RETRY_EVERY / 60:.0f} minutes"
+            logger.error(message, extra={"child": self.name})
             return
         if time.monotonic() - self.started > HEALTHY_AFTER:
             self.delay = FIRST_DELAY
@@ -80,6 +83,11 @@ class Child:
         message = f"{self.name} ended with {what}, starting it again in {self.delay:.0f} s"
         logger.log(level, message, extra={"child": self.name})
         self.delay = min(self.delay * 2, LONGEST_DELAY)
+
+    def try_again(self) -> None:
+        """If it has given up: start it now, since something was done about it."""
+        if self.gave_up is not None:
+            self.restart_at = time.monotonic()
 
     def _forget(self) -> None:
         if self.process is not None and self.process.stdin is not None:

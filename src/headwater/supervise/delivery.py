@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from headwater.supervise.beside import Beside, Observer
 from headwater.supervise.effective import served
 from headwater.supervise.groupdelivery import DRAIN_SECONDS, GroupDelivery
 from headwater.supervise.opening import open_state
-from headwater.supervise.reloading import Reloading
+from headwater.supervise.reloading import Reloading, needs_restart
 from headwater.supervise.routing import RouteDelivery
 from headwater.supervise.tending import RouteMaintenance
 from headwater.supervise.threads import DeliveryThread
@@ -29,6 +30,8 @@ from headwater.supervise.upkeep import GroupMaintenance, MaintenanceThread
 __all__ = ["DRAIN_SECONDS", "deliver_forever"]
 
 logger = logging.getLogger(__name__)
+
+_Settings = tuple[Group, object]  # with its lake
 
 LOOK_EVERY = 0.5  # seconds: which groups there are, and how many of them are ours
 MAINTENANCE_GRACE = 5.0  # for all of it together
@@ -56,6 +59,8 @@ def deliver_forever(
     warm_up(spark, ["headwater.merge.plan", "headwater.route.fanout", "headwater.sink.addresses"])
     while not begin.wait(LOOK_EVERY) and not stop.is_set():
         pass
+    if (now := Reloading(file, env).again()) is not None and not needs_restart(config, now):
+        config = now  # it may have waited for days
     with closing(open_state(config)) as state, closing(Share(config.state_url, config.log.path)) as share:
         beside = Beside(on_delivery=on_delivery)
         deliveries = _Deliveries(config, env, spark, stop, file, share, beside, all_needed=all_needed)
@@ -89,22 +94,24 @@ class _Deliveries:
         self._beside = beside
         self._groups: dict[str, _Running] = {}
         self._ended: list[DeliveryThread] = []
+        self._handled: dict[str, datetime] | None = None  # by group, when its last request was; None: nothing is stuck
         self._routes = [self._started(each) for each in self._lake_routes()]
         self._maintenance = self._route_maintenance()
 
     def look(self, state: State) -> None:
         """Deliver the groups of the config in force that have been made ready; give up those that are gone."""
         try:
-            self._config = self._reload() or self._config
+            changed = self._take_up_file()
             config = served(self._config, state)
+            self._wake(state, config_changed=changed)
             ready = {row.name for row in state.groups() if row.captured_lsn is not None}
         except HeadwaterError as error:
             logger.warning("which groups there are is looked at later: %s", error)
             return
-        wanted = {name: _settings(group) for name, group in config.groups.items() if name in ready}
+        wanted = {name: _settings(config, name) for name in config.groups if name in ready}
         self._share.look(len(wanted))
         for name in [*self._groups]:
-            if self._groups[name].settings != wanted.get(name):
+            if self._groups[name].settings != wanted.get(name) or not self._groups[name].delivery.is_alive():
                 self._give_up(name)
         for name, settings in wanted.items():
             if name not in self._groups:
@@ -112,13 +119,35 @@ class _Deliveries:
 
     def over(self) -> bool:
         """Whether none can go on: an operator must act, for each of them."""
-        threads = [*(each.delivery for each in self._groups.values()), *self._routes]
-        return bool(threads) and not any(each.is_alive() for each in threads)
+        threads = self._threads()
+        return bool(threads) and all(each.exit_code or not each.is_alive() for each in threads)
+
+    def _take_up_file(self) -> bool:
+        """Whether the file says something else by now."""
+        config = self._reload()
+        if config is None or needs_restart(self._config, config):
+            return False
+        self._config = config
+        return True
+
+    def _wake(self, state: State, *, config_changed: bool) -> None:
+        """Let what is stuck try again when a request was handled for its group, or when the config has changed."""
+        if not any(each.exit_code for each in self._threads()):
+            self._handled = None
+            return
+        before, self._handled = self._handled, state.last_handled()
+        for name, each in self._groups.items():
+            if config_changed or (before is not None and before.get(name) != self._handled.get(name)):
+                each.delivery.try_again()
+        for route in self._routes if config_changed else ():
+            route.try_again()
+
+    def _threads(self) -> list[DeliveryThread]:
+        return [*(each.delivery for each in self._groups.values()), *self._routes]
 
     def end(self) -> None:
         """End all threads; what maintenance is at can be given up at any moment."""
-        running = [*self._groups.values()]
-        threads = [*(each.delivery for each in running), *self._routes]
+        running, threads = [*self._groups.values()], self._threads()
         for thread in [*threads, *self._ended]:
             thread.end()
         for each in running:
@@ -131,10 +160,9 @@ class _Deliveries:
                 beside.join(max(0.0, deadline - time.monotonic()))
 
     def exit_code(self) -> int:
-        threads = [*(each.delivery for each in self._groups.values()), *self._routes]
-        return max((each.exit_code for each in threads), default=0)
+        return max((each.exit_code for each in self._threads()), default=0)
 
-    def _take(self, config: Config, name: str, settings: Group) -> _Running:
+    def _take(self, config: Config, name: str, settings: _Settings) -> _Running:
         reload = Reloading(self._file, self._env)
         delivery = GroupDelivery(config, self._env, name, self._spark, self._stop, reload, self._beside, self._share)
         ending, maintenance = threading.Event(), None
@@ -179,7 +207,7 @@ class _Running:
 
     def __init__(
         self,
-        settings: Group,
+        settings: _Settings,
         delivery: DeliveryThread,
         ending: threading.Event,
         maintenance: MaintenanceThread | None,
@@ -187,6 +215,7 @@ class _Running:
         self.settings, self.delivery, self.ending, self.maintenance = settings, delivery, ending, maintenance
 
 
-def _settings(group: Group) -> Group:
+def _settings(config: Config, name: str) -> _Settings:
     """What a delivery goes by: its tables it takes from the state."""
-    return group.model_copy(update={"entries": ()})
+    group = config.groups[name]
+    return group.model_copy(update={"entries": ()}), config.lakes[group.lake]

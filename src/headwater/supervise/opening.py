@@ -11,17 +11,19 @@ from pyspark.sql import SparkSession
 
 from headwater import flow
 from headwater.config import Config
-from headwater.errors import OperatorMustAct
+from headwater.errors import AccessDenied, HeadwaterError, LockHeld, OperatorMustAct, Unreachable
 from headwater.lake.indexes import KeyIndexes
 from headwater.log import Log, place
 from headwater.state import Lock, State
 from headwater.state.sharing import Share
 from headwater.supervise.lakes import own_lake
 
-__all__ = ["mirroring", "open_log", "open_room", "open_state", "when_free"]
+__all__ = ["AWAY", "mirroring", "open_log", "open_room", "open_state", "when_free"]
 
 logger = logging.getLogger(__name__)
 
+AWAY = 1.0  # seconds between two attempts to reach the state
+HEAD_START = 3.0  # seconds: after a restart of the state's server, the process that had the lock may take it again
 CATCH_UP_FACTOR = 4  # with a backlog, deliveries grow to so many times `flush.rows`: each has a fixed cost
 
 
@@ -76,22 +78,31 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
 def when_free(state: State, name: str, stop: threading.Event, share: Share | None = None) -> Iterator[Lock | None]:
     """Hold a lock as soon as it is free, and `share` allows one more; None if `stop` was set before that.
 
-    What holds it is a process of a killed `run`, which drains, a `verify`, or another process that delivers.
+    What holds it is a process of a killed `run`, which drains, a `verify`, or another process that delivers. A server
+    that is away, or refuses the login, is waited for, too: it may be restarting.
     """
-    reported = False
+    reported: type[HeadwaterError] | None = None
+    away = False
     with ExitStack() as held:
         while not stop.is_set():
             if share is not None and not share.take(name):
                 stop.wait(1.0)
                 continue
             try:
+                if away:
+                    state.query("SELECT")
+                    stop.wait(HEAD_START)
+                    away = False
                 lock = held.enter_context(state.lock(name, patience=1.0))
-            except OperatorMustAct as error:
+            except (OperatorMustAct, Unreachable, AccessDenied) as error:
                 if share is not None:
                     share.give_up(name)
-                if not reported:
+                if reported is not type(error):
                     logger.warning("waiting: %s", error.message)
-                reported = True
+                reported = type(error)
+                if not isinstance(error, LockHeld):
+                    away = True
+                    stop.wait(AWAY)
                 continue
             yield lock
             return

@@ -8,9 +8,18 @@ from pathlib import Path
 
 from headwater.config import Config
 
-__all__ = ["Reloading"]
+__all__ = ["Reloading", "needs_restart"]
 
 logger = logging.getLogger(__name__)
+
+
+def needs_restart(before: Config, now: Config) -> bool:
+    """Whether the file says something else about what only a start takes up."""
+    needed = [(each.source, each.state, each.log, each.spark) for each in (before, now)]
+    if needed[0] == needed[1]:
+        return False
+    logger.warning("the config has another source, state, log or spark: the next start takes that up")
+    return True
 
 
 class Reloading:
@@ -32,6 +41,11 @@ class Reloading:
             what = "; ".join(str(each) for each in problems.exceptions)
             logger.error("%s has changed and cannot be used, so the old one stays in force: %s", self._file, what)
             return None
+
+    def again(self) -> Config | None:
+        """What the file says now, changed or not; None if it cannot be used."""
+        self._stamp = None
+        return self()
 
     def _now(self) -> tuple[int, int] | None:
         try:

@@ -49,6 +49,7 @@ class RouteDelivery(DeliveryThread):
 
     def work(self) -> None:
         """Hold the route's lock and deliver; returns after `stop`, or when the file says something else about it."""
+        self._changed()  # what kept it from going on may have been corrected
         with (
             closing(open_state(self._config)) as state,
             when_free(state, owner_of(self._id), self._ending) as lock,

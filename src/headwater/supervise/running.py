@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,8 @@ from headwater import flow
 from headwater.change import Lsn
 from headwater.config import Config
 from headwater.control.expanding import with_patterns
-from headwater.errors import CheckFailed, Unreachable
+from headwater.errors import AccessDenied, CheckFailed, LockHeld, OperatorMustAct, Unreachable
+from headwater.postgres.connect import worked_before
 from headwater.source.server import wal_target
 from headwater.state import State, TableRow
 from headwater.state.processes import announced
@@ -23,7 +24,7 @@ from headwater.supervise.children import Child, parent_gone, stop_all, stopped_b
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.effective import served
 from headwater.supervise.lakes import copy_what_is_gone
-from headwater.supervise.opening import open_log, open_room, open_state, when_free
+from headwater.supervise.opening import AWAY, open_log, open_room, open_state, when_free
 from headwater.supervise.readying import make_ready
 from headwater.supervise.reloading import Reloading
 from headwater.supervise.routes import failed_routes, routes_caught_up, try_destinations_again
@@ -31,7 +32,7 @@ from headwater.supervise.serverprocess import GRACE, ServerProcess
 from headwater.supervise.serving import Serving
 from headwater.supervise.tracing import tracing
 
-__all__ = ["STOPPING", "RunOptions", "capture_child", "deliver_child", "ready", "run"]
+__all__ = ["STOPPING", "Look", "RunOptions", "capture_child", "deliver_child", "ready", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,18 +67,27 @@ def run(config: Config, env: Mapping[str, str], options: RunOptions) -> int:
 
     Raises an ExceptionGroup with the tables that are ERRORED at the end of a run until all is caught up.
     """
-    with (
-        closing(open_state(config)) as state,
-        stopped_by_signals() as stop,
-        ServerProcess(_server(config, options)) as server,
-    ):
-        delivery = _delivery(options)
+    with closing(open_state(config)) as state, stopped_by_signals() as stop:
+        while True:
+            try:
+                return _run(config, env, state, options, stop)
+            except LockHeld as error:
+                if not options.standby:
+                    raise
+                logger.warning("another run has taken over: %s", error.message)
+                options = replace(options, recopy=False)  # that is done
+
+
+def _run(config: Config, env: Mapping[str, str], state: State, options: RunOptions, stop: threading.Event) -> int:
+    """The same; LockHeld if another run has the groups."""
+    delivery = _delivery(options)
+    with ServerProcess(_server(config, options)) as server:
         if options.role == "deliver":
             return _run_delivery(config, env, state, options, delivery, stop)
         capture = partial(_capture, options)
         with Serving(config, state, Reloading(options.file, env), capture, stop) as serving:
             try:
-                if not _take_over(serving, options, delivery):
+                if not _take_over(serving, options, delivery, stop):
                     return 0
                 server.leads()
                 return _lead(env, state, options, serving, delivery, stop)
@@ -105,13 +115,29 @@ def _server(config: Config, options: RunOptions) -> Child | None:
     return options.child("server", "_serve", *(["--wait"] if options.standby else []), grace=GRACE)
 
 
-def _take_over(serving: Serving, options: RunOptions, delivery: list[Child]) -> bool:
+def _take_over(serving: Serving, options: RunOptions, delivery: list[Child], stop: threading.Event) -> bool:
     """Hold the groups' locks, a standby when they are free; False if it was stopped before that."""
     if options.standby:
         for each in delivery:
             each.look()  # Spark is warm by the time that it is needed
         logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
-    return serving.lead(wait=options.standby)
+    return _patiently(lambda: serving.lead(wait=options.standby), options, stop)
+
+
+def _patiently(step: Callable[[], bool | None], options: RunOptions, stop: threading.Event) -> bool:
+    """Take a step of the start. A standby, whose start is a takeover, waits for what is away; False if it was stopped.
+
+    Another run ends, to be started again: that may be by an operator, who wants to know.
+    """
+    while not stop.is_set():
+        try:
+            return step() is not False
+        except (Unreachable, AccessDenied) as error:
+            if not options.standby:
+                raise
+            logger.warning("waiting: %s", error.message)
+            stop.wait(AWAY)
+    return False
 
 
 def _lead(
@@ -124,28 +150,49 @@ def _lead(
 ) -> int:
     """Make the groups ready, and look after their processes."""
     gone = partial(copy_what_is_gone, serving.config, env, state) if options.recopy else lambda: None
-    if not ready(serving.config, state, stop, gone):
+    if not _patiently(lambda: ready(serving.config, state, stop, gone), options, stop):
         return 0
     until_caught_up = options.until_caught_up
     if until_caught_up:
         _try_again(serving.config, state)
     logger.info("starting capture" + (", and Spark for delivery" if delivery else ""))
-    serving.begin()
+    if not _patiently(serving.begin, options, stop):
+        return 0
     for each in delivery:
         each.tell()
     arrived = _caught_up(serving.config, env, state) if until_caught_up else lambda: False
 
-    def done() -> bool:
-        try:
-            serving.step()
-            return arrived()
-        except Unreachable:
-            return False  # the children wait for it, too
-
-    code = watch([serving.captures, delivery], stop, done, all_needed=until_caught_up)
+    look = Look(serving, arrived, until_caught_up=until_caught_up)
+    code = watch([serving.captures, delivery], stop, look, all_needed=until_caught_up)
     logger.info(STOPPING)
     stop_all([serving.captures, delivery])
     return _ended(serving.config, state, code, options)
+
+
+class Look:
+    """What the supervisor does between two looks at its children: whether it has `arrived`.
+
+    What keeps it from looking it says once, and the mirror goes on as it is; LockHeld is raised.
+    """
+
+    def __init__(self, serving: Serving, arrived: Callable[[], bool], *, until_caught_up: bool) -> None:
+        self._serving, self._arrived, self._ends = serving, arrived, until_caught_up
+        self._said = ""
+
+    def __call__(self) -> bool:
+        try:
+            self._serving.step()
+            with worked_before():
+                arrived = self._arrived()
+        except (Unreachable, OperatorMustAct) as error:
+            if isinstance(error, LockHeld) or (self._ends and isinstance(error, OperatorMustAct)):
+                raise
+            if error.message != self._said:
+                logger.log(logging.WARNING if isinstance(error, Unreachable) else logging.ERROR, "waiting: %s", error)
+            self._said = error.message
+            return False
+        self._said = ""
+        return arrived
 
 
 def _run_delivery(
@@ -254,14 +301,18 @@ def _schema_change_waits(state: State, group: str) -> bool:
 
 
 def capture_child(config: Config, group: str) -> int:
-    """The body of a capture process."""
+    """The body of a capture process. It ends with 3 when another process has taken the lock: the next one waits."""
     with closing(open_state(config)) as state, stopped_by_signals() as stop:
         parent_gone(stop, CAPTURE_GRACE)
         with when_free(state, f"capture:{group}", stop) as lock:
             if lock is not None:
                 with announced(state, group, "capture", lock):
                     log = open_log(config, state, group)
-                    flow.capture(config.source, state, log, stop, lock.keep, room=open_room(config, state, log))
+                    try:
+                        flow.capture(config.source, state, log, stop, lock.keep, room=open_room(config, state, log))
+                    except LockHeld as error:
+                        logger.warning("capture of group %s: %s", group, error.message)
+                        return Unreachable.exit_code
     return 0
 
 

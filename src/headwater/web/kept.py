@@ -20,7 +20,7 @@ class _Answer(Generic[Value]):
 
 
 class Kept(Generic[Value]):
-    """Used from one event loop. `seconds`: how old an answer may be; an error is told to those who wait for it now."""
+    """Used from one event loop. `seconds`: how old an answer may be; an error is for those who wait for it now."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
