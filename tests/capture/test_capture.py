@@ -167,6 +167,10 @@ def test_whether_a_slot_holds_changes_is_found_without_reading_it(group: Group) 
         group.settle()
         assert has_pending_changes(group.url, *names, end) is None  # another client reads it
     assert has_pending_changes(group.url, *names, end) is False
+    with connect(group.url) as connection:
+        connection.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+    with pytest.raises(OperatorMustAct, match=r"slot 'headwater_shop' cannot be read: replication slot .* not exist"):
+        has_pending_changes(group.url, *names, end)
 
 
 def test_a_reconnect_does_not_make_new_relation_versions(group: Group) -> None:
@@ -384,6 +388,7 @@ def test_a_new_password_is_read_from_its_file_while_capture_runs(
             passwords.write_text("*:*:*:app:second")
             until(lambda: len(group.rows()) == 1)
         group.state.close()
+        until(lambda: not admin.execute("SELECT FROM pg_replication_slots WHERE active").fetchall())
         admin.execute("SELECT pg_drop_replication_slot('headwater_shop')")
     assert "second" not in caplog.text
 

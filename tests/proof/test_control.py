@@ -220,6 +220,10 @@ def test_capture_and_several_deliveries_run_apart_and_share_the_groups(shop: Sho
     shop.execute(*(f"INSERT INTO {name} VALUES (1002, 'by one alone')" for name in ("orders", "items", "notes")))
     shop.equal("orders", "items", "notes")
     assert capture.alive
+    capture.kill()
+    again = shop.start("--role", "capture")  # while the others deliver
+    shop.execute(*(f"INSERT INTO {name} VALUES (1003, 'captured again')" for name in ("orders", "items", "notes")))
+    shop.equal("orders", "items", "notes")
     assert there.alive
-    assert not re.search(r'"level": "ERROR"', there.said() + capture.said())
+    assert not re.search(r'"level": "ERROR"', there.said() + capture.said() + again.said())
     assert "verify: OK" in shop.say("verify")

@@ -188,7 +188,7 @@ def test_a_table_is_known_by_its_new_name_and_by_that_of_the_config(state: State
     state.ensure_table("shop", 8, renamed, renamed, Configured(TableName("app", "bills"), TableOptions()))
     for name in ("app.bills", "app.Bills"):
         assert state.ask("pause_table", source_table=name)
-    state.declare({"shop": ["app.bills"]})
+    state.declare("/log", {"shop": ["app.bills"]})
     for name in ("app.bills", "app.Bills"):
         assert "is declared in headwater.yaml" in refused(state, "remove_table", source_table=name)
 
@@ -199,7 +199,7 @@ def test_a_table_that_a_group_has_is_not_added_again(how: str, state: State) -> 
     if how == "added":
         state.add_table(AddedTable("shop", name, {"table": name}, True))
     if how == "declared":
-        state.declare({"shop": [name]})
+        state.declare("/log", {"shop": [name]})
     if how == "asked for":
         state.ask("add_table", source_table=name)
     assert refused(state, "add_table", source_table=name) == (
@@ -229,7 +229,7 @@ def test_requests_that_wait_count_as_if_they_were_done(state: State) -> None:
 
 
 def test_what_the_config_declares_stays_in_its_group(state: State) -> None:
-    state.declare({"shop": ["public.orders"]})
+    state.declare("/log", {"shop": ["public.orders"]})
     state.ask("create_group", name="other")
     hint = "hint: what the file declares is ensured: take it out there"
     assert refused(state, "remove_table", source_table="orders") == (
@@ -355,15 +355,16 @@ def test_what_the_config_declares_is_replaced_and_written_only_if_it_is_new(stat
     def noted() -> list[tuple[str, ...]]:
         return state.query("SELECT group_name, table_name, xmin::text FROM headwater.declared_tables ORDER BY 1, 2")
 
-    state.declare({"shop": ["a.b", "public.orders"], "empty": []})
+    state.declare("/log", {"shop": ["a.b", "public.orders"], "empty": []})
     before = noted()
     assert [row[:2] for row in before] == [("shop", "a.b"), ("shop", "public.orders")]
-    state.declare({"shop": ["public.orders", "a.b"]})
+    state.declare("/log", {"shop": ["public.orders", "a.b"]})
     assert noted() == before
-    state.declare({"far": ["a.b"], "shop": ["a.b"]})
+    state.declare("/log", {"far": ["a.b"], "shop": ["a.b"]})
     assert [row[:2] for row in noted()] == [("far", "a.b"), ("shop", "a.b")]
-    state.declare({})
-    assert noted() == []
+    state.declare("/another", {"third": ["a.b"]})
+    state.declare("/log", {})
+    assert [row[:2] for row in noted()] == [("third", "a.b")]
 
 
 def test_a_group_that_is_dropped_takes_everything_that_was_added_to_it_along(state: State) -> None:
@@ -372,7 +373,7 @@ def test_a_group_that_is_dropped_takes_everything_that_was_added_to_it_along(sta
         state.add_group(name, {})
         state.add_table(AddedTable(name, "a.b", {"table": "a.b"}, True))
         state.disable_group(name)
-    state.declare({"shop": ["public.orders"], "other": ["x.y"]})
+    state.declare("/log", {"shop": ["public.orders"], "other": ["x.y"]})
     asked = state.ask("pause_table", source_table="orders"), state.ask("pause_table", source_table="x.y")
     state.drop_group("shop")
     assert state.added_groups().keys() == state.disabled_groups() == {"other"}

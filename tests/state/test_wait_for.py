@@ -196,7 +196,7 @@ def test_groups_are_waited_for_unless_they_are_disabled(shop: Waiting) -> None:
         shop.wait(lsn, group="new")
     with pytest.raises(errors.RaiseException, match="there is no group 'shpo'"):
         shop.wait(lsn, group="shpo")
-    shop.state.declare({"soon": ["public.t"]})
+    shop.state.declare("/log", {"soon": ["public.t"]})
     assert not shop.wait(lsn)  # it has not even begun
 
 

@@ -83,7 +83,7 @@ class Place:
         self.state = State.connect(url)
         self.state.migrate()
         make_ready(self.config, self.state)
-        self.state.declare({"shop": ["public.orders"]})
+        self.state.declare("/log", {"shop": ["public.orders"]})
 
     def bring_to(self, state: TableState) -> None:
         """Add the table, and let it live until it is in this state."""

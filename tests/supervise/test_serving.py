@@ -205,6 +205,12 @@ def test_a_second_run_on_the_same_log_is_refused(instance: Callable[[], Instance
         instance().lead()
 
 
+def test_a_run_that_only_captures_does_not_wait_for_those_that_deliver(site: Site) -> None:
+    with site.state.lock("deliver:first"):
+        assert ready(site.config(), site.state, threading.Event(), beside_deliveries=True)
+    assert site.states() == {"a": "PENDING", "b": "PENDING"}
+
+
 def lose_sessions(site: Site, *names: str) -> None:
     """Those that hold a lock end, as in a restart of the state's server."""
     for name in names:

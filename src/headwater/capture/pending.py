@@ -7,6 +7,7 @@ from contextlib import closing
 import psycopg
 
 from headwater.change import Lsn
+from headwater.errors import OperatorMustAct
 from headwater.postgres.connect import connect, translated
 
 __all__ = ["has_pending_changes"]
@@ -21,13 +22,17 @@ _PEEK = """
 def has_pending_changes(url: str, slot: str, publication: str, before: Lsn) -> bool | None:
     """Does the slot hold a change of the publication's tables that was committed before this position?
 
-    None: another client is reading it. Looks at the first transaction only: it is the earliest.
+    None: another client is reading it. Looks at the first transaction only: it is the earliest. OperatorMustAct if the
+    slot, or what it needs, is gone.
     """
     with closing(connect(url, application_name="headwater verify")) as connection, translated(url):
         try:
             messages = [bytes(row[0]) for row in connection.execute(_PEEK, (slot, before, f'"{publication}"'))]
         except psycopg.errors.ObjectInUse:
             return None
+        except (psycopg.errors.UndefinedObject, psycopg.errors.ObjectNotInPrerequisiteState) as error:
+            message = f"slot {slot!r} cannot be read: {error.diag.message_primary}"
+            raise OperatorMustAct(message, hint="`headwater check` says what is left to do") from error
     commits = (int.from_bytes(message[2:10]) for message in messages if message[:1] == b"C")
     changed = any(message[:1] in (b"I", b"U", b"D", b"T") for message in messages)
     return changed and any(commit < before.value for commit in commits)

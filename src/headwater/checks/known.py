@@ -25,7 +25,7 @@ class Known(NamedTuple):
 
 def known(config: Config) -> Known:
     with closing(State.connect(config.state_url)) as state:
-        if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+        if not state.knows("groups"):
             return Known({}, {})  # a first run: there is no state yet
         check_version(state.query("SELECT coalesce(max(version), 0) FROM headwater.migrations")[0][0])
         groups = {row.name: row for row in state.groups()}

@@ -22,7 +22,7 @@ def planned(config: Config) -> Iterator[str]:
         translated(config.source),
         closing(State.connect(config.state_url)) as state,
     ):
-        there = state.query("SELECT to_regclass('headwater.tables')") != [(None,)]
+        there = state.knows("tables")
         for name, group in config.groups.items():
             steps = plan(group, look(connection, state if there else None, name, config))
             if said := [str(step) for step in steps if worth_saying(step)]:

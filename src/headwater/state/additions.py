@@ -74,24 +74,25 @@ class Additions(Database):
     def disable_group(self, name: str) -> None:
         self._write("INSERT INTO headwater.disabled_groups (name) VALUES (%s) ON CONFLICT (name) DO NOTHING", (name,))
 
-    def declare(self, tables: Mapping[str, Collection[str]]) -> None:
+    def declare(self, log: str, tables: Mapping[str, Collection[str]]) -> None:
         """Note the tables of each group in the config, as `TableName` spells them, in place of what was noted before.
 
+        What the configs of other logs have stays.
         Nothing is written if that is the same, so that an idle source stays idle.
         """
         pairs = [(group, table) for group, each in tables.items() for table in each]
-        arrays = [group for group, _ in pairs], [table for _, table in pairs]
+        arguments = {"log": log, "groups": [group for group, _ in pairs], "tables": [table for _, table in pairs]}
 
         def work(connection: Connection) -> None:
             connection.execute(
-                "DELETE FROM headwater.declared_tables WHERE (group_name, table_name) NOT IN"
-                " (SELECT * FROM unnest(%s::text[], %s::text[]))",
-                arrays,
+                "DELETE FROM headwater.declared_tables WHERE log_path = %(log)s AND (group_name, table_name) NOT IN"
+                " (SELECT * FROM unnest(%(groups)s::text[], %(tables)s::text[]))",
+                arguments,
             )
             connection.execute(
-                "INSERT INTO headwater.declared_tables (group_name, table_name)"
-                " SELECT * FROM unnest(%s::text[], %s::text[]) ON CONFLICT DO NOTHING",
-                arrays,
+                "INSERT INTO headwater.declared_tables (group_name, table_name, log_path)"
+                " SELECT *, %(log)s FROM unnest(%(groups)s::text[], %(tables)s::text[]) ON CONFLICT DO NOTHING",
+                arguments,
             )
 
         self._connection.run(work)

@@ -40,6 +40,10 @@ class Database:
         """Create the schema `headwater`, or bring an older one to this version."""
         self._connection.run(migrate)
 
+    def knows(self, table: str) -> bool:
+        """Whether the schema is there, in a version that has this table."""
+        return self.query("SELECT to_regclass(%s)", (f"headwater.{table}",)) != [(None,)]
+
     def close(self) -> None:
         self._connection.close()
 

@@ -66,7 +66,7 @@ class Deliveries(Database):
 
         Empty if the state is not migrated yet.
         """
-        if self.query("SELECT to_regclass('headwater.deliveries')") == [(None,)]:
+        if not self.knows("deliveries"):
             return []
         rows = self.query(
             "SELECT id, group_name, at, position, snapshot_id, changes, tables, inserted, updated, deleted, bytes,"

@@ -32,7 +32,7 @@ class Maintenances(Database):
 
     def maintained(self, group: str) -> dict[TableName, LastMaintenance]:
         """By the tables' names in the lake; none of a state that was not migrated yet."""
-        if self.query("SELECT to_regclass('headwater.maintained')") == [(None,)]:
+        if not self.knows("maintained"):
             return {}
         found = self.query(
             "SELECT lake_schema, lake_table, done_at, done FROM headwater.maintained WHERE group_name = %s", (group,)

@@ -338,6 +338,11 @@ MIGRATIONS = (
     ALTER TABLE headwater.requests
         ADD COLUMN begun jsonb; -- what was so before a service began with it; null: nothing has been done for it yet
     """,
+    """
+    DELETE FROM headwater.declared_tables; -- the next start notes them anew
+    ALTER TABLE headwater.declared_tables
+        ADD COLUMN log_path text NOT NULL; -- of the config: other services may share the state
+    """,
 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from headwater.errors import HeadwaterError
 from headwater.postgres.connect import Connection, connect, translated
 from headwater.state.lock import CLASS, HELD
 
-__all__ = ["Share", "leader"]
+__all__ = ["Part", "Share", "leader"]
 
 
 def leader(log: str) -> str:
@@ -23,7 +24,7 @@ class Share:
         self._url, self._name = url, f"deliverers:{log}"
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        self._taken: set[str] = set()
+        self._taken: set[Part] = set()
         self._most = 0
 
     def look(self, groups: int) -> None:
@@ -37,22 +38,9 @@ class Share:
         with self._lock:
             self._most = -(-groups // max(processes, 1))
 
-    def take(self, group: str) -> bool:
-        """Whether we may have the group; if so, it counts until it is given up."""
-        with self._lock:
-            if group not in self._taken and len(self._taken) >= self._most:
-                return False
-            self._taken.add(group)
-            return True
-
-    def give_up(self, group: str) -> None:
-        with self._lock:
-            self._taken.discard(group)
-
-    def is_too_much(self) -> bool:
-        """Whether we have more than our share, since another process has come."""
-        with self._lock:
-            return len(self._taken) > self._most
+    def part(self) -> Part:
+        """One group of the share, once it is taken: for one thread, also if another one comes to replace it."""
+        return Part(self._lock, self._taken, lambda: self._most)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -68,3 +56,30 @@ class Share:
         ).fetchone()
         assert row is not None
         return int(row[0])
+
+
+class Part:
+    """May be one of the groups that a process delivers."""
+
+    def __init__(self, lock: threading.Lock, taken: set[Part], most: Callable[[], int]) -> None:
+        self._lock, self._taken, self._most = lock, taken, most
+
+    def take(self) -> bool:
+        """Whether we may have a group; if so, it counts until it is given up."""
+        with self._lock:
+            if self not in self._taken and len(self._taken) >= self._most():
+                return False
+            self._taken.add(self)
+            return True
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._taken.discard(self)
+
+    def is_too_much(self) -> bool:
+        """Whether the process has more than its share, since another one has come; if so, this part is given up."""
+        with self._lock:
+            too_much = len(self._taken) > self._most()
+            if too_much:
+                self._taken.discard(self)
+            return too_much

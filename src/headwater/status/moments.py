@@ -46,7 +46,7 @@ class Moment:
 def moment(config: Config, env: Mapping[str, str], at: Lsn) -> Moment:
     """Ask every group's lake."""
     with closing(State.connect(config.state_url)) as state:
-        if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+        if not state.knows("groups"):
             raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
         found = tuple(each for group in config.groups for each in _group(config, env, state, group, at))
     return Moment(str(at), found)

@@ -217,7 +217,7 @@ def status(
     figures: LakeFigures | None = None,
 ) -> Status:
     """Ask the state and the source; without the source, what the state knows. With `figures`, ask the lakes, too."""
-    if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+    if not state.knows("groups"):
         raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
     rows = {name: state.group(name) for name in config.groups}
     try:

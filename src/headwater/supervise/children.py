@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from headwater.supervise.crash import BUG
 
-__all__ = ["Child", "parent_gone", "stop_all", "stopped_by_signals", "watch"]
+__all__ = ["Child", "looked_after", "parent_gone", "stop_all", "stopped_by_signals", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,8 @@ class Child:
 
     def _forget(self) -> None:
         if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
+            with suppress(BrokenPipeError):  # what was written to it and not read is flushed once more
+                self.process.stdin.close()
         self.process = None
 
     def tell(self) -> None:
@@ -137,6 +138,26 @@ def watch(
             break
         stop.wait(LOOK_EVERY)
     return max((child.gave_up for stage in stages for child in stage if child.gave_up is not None), default=0)
+
+
+@contextmanager
+def looked_after(children: Sequence[Child]) -> Iterator[None]:
+    """Inside, another thread keeps the children running."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for each in children:
+                each.look()
+            over.wait(LOOK_EVERY)
+
+    thread = threading.Thread(target=look, name="children", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def stop_all(stages: Sequence[Sequence[Child]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -88,7 +88,7 @@ class _Deliveries:
         *,
         all_needed: bool,
     ) -> None:
-        self._config, self._env, self._spark, self._stop, self._file = config, env, spark, stop, file
+        self._config, self._env, self._spark, self._stop = config, env, spark, stop
         self._share, self._all_needed = share, all_needed
         self._reload = Reloading(file, env)
         self._beside = beside
@@ -130,6 +130,17 @@ class _Deliveries:
         self._config = config
         return True
 
+    def _news(self) -> Callable[[], Config | None]:
+        """Tells one thread what the file says when that has changed since it last asked, and else None."""
+        known = self._config
+
+        def changed() -> Config | None:
+            nonlocal known
+            before, known = known, self._config
+            return known if known is not before else None
+
+        return changed
+
     def _wake(self, state: State, *, config_changed: bool) -> None:
         """Let what is stuck try again when a request was handled for its group, or when the config has changed."""
         if not any(each.exit_code for each in self._threads()):
@@ -163,8 +174,8 @@ class _Deliveries:
         return max((each.exit_code for each in self._threads()), default=0)
 
     def _take(self, config: Config, name: str, settings: _Settings) -> _Running:
-        reload = Reloading(self._file, self._env)
-        delivery = GroupDelivery(config, self._env, name, self._spark, self._stop, reload, self._beside, self._share)
+        part = self._share.part()
+        delivery = GroupDelivery(config, self._env, name, self._spark, self._stop, self._news(), self._beside, part)
         ending, maintenance = threading.Event(), None
         if config.maintenance is not None:
             maintenance = GroupMaintenance(
@@ -187,9 +198,7 @@ class _Deliveries:
 
     def _lake_routes(self) -> list[RouteDelivery]:
         return [
-            RouteDelivery(
-                self._config, self._env, name, self._spark, self._stop, Reloading(self._file, self._env), self._beside
-            )
+            RouteDelivery(self._config, self._env, name, self._spark, self._stop, self._news(), self._beside)
             for name, route in self._config.routes.items()
             if route.source.group is None
         ]

@@ -29,6 +29,6 @@ def with_state(config: Config, *, disabled: bool = True) -> Config:
     Groups that are disabled are in it, unless the command needs one that goes on.
     """
     with closing(State.connect(config.state_url)) as state:
-        if state.query("SELECT to_regclass('headwater.added_tables')") == [(None,)]:
+        if not state.knows("added_tables"):
             return config
         return in_force(config, state) if disabled else served(config, state)

@@ -16,7 +16,7 @@ from headwater.config import Config
 from headwater.errors import AlreadyDelivered, CommitConflict, CommitUnknown
 from headwater.state import Lock
 from headwater.state.processes import announced
-from headwater.state.sharing import Share
+from headwater.state.sharing import Part
 from headwater.state.waitfunction import AWAITED
 from headwater.supervise.beside import Beside
 from headwater.supervise.copying import Copying
@@ -66,10 +66,10 @@ class GroupDelivery(DeliveryThread):
         stop: threading.Event,
         reload: Callable[[], Config | None],
         beside: Beside,
-        share: Share,
+        part: Part,
     ) -> None:
         super().__init__(f"group {name}", config, env, spark, stop)
-        self._share = share
+        self._part = part
         self._group = name
         self._reload = reload
         self._flush = config.groups[name].flush
@@ -81,12 +81,12 @@ class GroupDelivery(DeliveryThread):
         try:
             self._hold_and_deliver()
         finally:
-            self._share.give_up(_lock(self._group))
+            self._part.give_up()
 
     def _hold_and_deliver(self) -> None:
         with (
             closing(open_state(self._config)) as state,
-            when_free(state, _lock(self._group), self._ending, self._share) as lock,
+            when_free(state, f"deliver:{self._group}", self._ending, self._part) as lock,
         ):
             if lock is None:
                 return
@@ -102,7 +102,7 @@ class GroupDelivery(DeliveryThread):
                 routes.take_turns(landed=True)
 
     def _copying(self) -> Copying:
-        return Copying(self._config, self._env, self._group, self._spark, self._ending, self._beside.precedence)
+        return Copying(self._config, self._env, self._group, self._spark, self._process_stop, self._beside.precedence)
 
     def record(self, error: str) -> None:
         with closing(open_state(self._config)) as state:
@@ -110,7 +110,7 @@ class GroupDelivery(DeliveryThread):
 
     def _deliver_until_stopped(self, m: flow.Mirroring, routes: GroupRoutes, lock: Lock, copying: Copying) -> None:
         tidied = -TIDY_EVERY
-        while not self._ending.is_set() and not self._share.is_too_much():
+        while not self._ending.is_set() and not self._part.is_too_much():
             copying.check()
             with self._delivering(m):
                 if time.monotonic() - tidied > TIDY_EVERY:
@@ -186,7 +186,3 @@ class GroupDelivery(DeliveryThread):
                 time.sleep(TICK)
             elif not done.upto:
                 return
-
-
-def _lock(group: str) -> str:
-    return f"deliver:{group}"

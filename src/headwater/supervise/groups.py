@@ -83,13 +83,13 @@ def dropped_text(name: str, dropped: Sequence[str]) -> str:
 
 
 def _known(state: State) -> dict[str, GroupRow]:
-    if state.query("SELECT to_regclass('headwater.groups')") == [(None,)]:
+    if not state.knows("groups"):
         return {}
     return {row.name: row for row in state.groups()}
 
 
 def _is_migrated(state: State) -> bool:
-    return state.query("SELECT to_regclass('headwater.added_tables')") != [(None,)]
+    return state.knows("added_tables")
 
 
 def _listed(file: Config, config: Config, row: GroupRow | None, name: str, disabled: bool, state: State) -> ListedGroup:

@@ -162,14 +162,15 @@ class Handling:
             self._check_move(self._check_added(request), to)
             self._state.move_added_table(name, request.group, to)
         try:
+            self._service.serve(to)  # first: if it cannot have the table, the other group goes on with it
             self._service.serve(request.group)
-            self._service.serve(to)
         except Unreachable:
             raise  # the request is tried again
         except HeadwaterError:
             self._state.move_added_table(name, to, request.group)
-            with suppress(HeadwaterError):
-                self._service.serve(request.group)
+            for each in (request.group, to):
+                with suppress(HeadwaterError):
+                    self._service.serve(each)
             raise
         return f"{name} is moved from group {request.group!r} to {to!r}, and will be copied{self._waits(to)}"
 

@@ -15,7 +15,7 @@ from headwater.errors import AccessDenied, HeadwaterError, LockHeld, OperatorMus
 from headwater.lake.indexes import KeyIndexes
 from headwater.log import Log, place
 from headwater.state import Lock, State
-from headwater.state.sharing import Share
+from headwater.state.sharing import Part
 from headwater.supervise.lakes import own_lake
 
 __all__ = ["AWAY", "mirroring", "open_log", "open_room", "open_state", "when_free"]
@@ -75,8 +75,8 @@ def mirroring(config: Config, env: Mapping[str, str], state: State, group: str, 
 
 
 @contextmanager
-def when_free(state: State, name: str, stop: threading.Event, share: Share | None = None) -> Iterator[Lock | None]:
-    """Hold a lock as soon as it is free, and `share` allows one more; None if `stop` was set before that.
+def when_free(state: State, name: str, stop: threading.Event, part: Part | None = None) -> Iterator[Lock | None]:
+    """Hold a lock as soon as it is free, and our share allows one more `part`; None if `stop` was set before that.
 
     What holds it is a process of a killed `run`, which drains, a `verify`, or another process that delivers. A server
     that is away, or refuses the login, is waited for, too: it may be restarting.
@@ -85,7 +85,7 @@ def when_free(state: State, name: str, stop: threading.Event, share: Share | Non
     away = False
     with ExitStack() as held:
         while not stop.is_set():
-            if share is not None and not share.take(name):
+            if part is not None and not part.take():
                 stop.wait(1.0)
                 continue
             try:
@@ -95,8 +95,8 @@ def when_free(state: State, name: str, stop: threading.Event, share: Share | Non
                     away = False
                 lock = held.enter_context(state.lock(name, patience=1.0))
             except (OperatorMustAct, Unreachable, AccessDenied) as error:
-                if share is not None:
-                    share.give_up(name)
+                if part is not None:
+                    part.give_up()
                 if reported is not type(error):
                     logger.warning("waiting: %s", error.message)
                 reported = type(error)

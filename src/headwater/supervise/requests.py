@@ -59,7 +59,7 @@ def requested(config: Config, request: Request, route: str, values: Sequence[str
 
 def chosen(state: State, route: str, values: Sequence[str]) -> list[DestinationRow]:
     """The destinations of a route that are spelled so, or all; ConfigError if there is no such one."""
-    there = state.query("SELECT to_regclass('headwater.destinations')") != [(None,)]
+    there = state.knows("destinations")
     rows = {str(row): row for row in state.destinations(route)} if there else {}
     if not rows:
         raise ConfigError(

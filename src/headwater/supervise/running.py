@@ -20,7 +20,7 @@ from headwater.postgres.connect import worked_before
 from headwater.source.server import wal_target
 from headwater.state import State, TableRow
 from headwater.state.processes import announced
-from headwater.supervise.children import Child, parent_gone, stop_all, stopped_by_signals, watch
+from headwater.supervise.children import Child, looked_after, parent_gone, stop_all, stopped_by_signals, watch
 from headwater.supervise.delivery import DRAIN_SECONDS, deliver_forever
 from headwater.supervise.effective import served
 from headwater.supervise.lakes import copy_what_is_gone
@@ -117,11 +117,11 @@ def _server(config: Config, options: RunOptions) -> Child | None:
 
 def _take_over(serving: Serving, options: RunOptions, delivery: list[Child], stop: threading.Event) -> bool:
     """Hold the groups' locks, a standby when they are free; False if it was stopped before that."""
-    if options.standby:
-        for each in delivery:
-            each.look()  # Spark is warm by the time that it is needed
-        logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
-    return _patiently(lambda: serving.lead(wait=options.standby), options, stop)
+    if not options.standby:
+        return serving.lead(wait=False)
+    logger.info("standing by: whichever run has the groups now, this one takes over when it ends")
+    with looked_after(delivery):  # Spark is warm by the time that it is needed
+        return _patiently(lambda: serving.lead(wait=True), options, stop)
 
 
 def _patiently(step: Callable[[], bool | None], options: RunOptions, stop: threading.Event) -> bool:
@@ -150,7 +150,8 @@ def _lead(
 ) -> int:
     """Make the groups ready, and look after their processes."""
     gone = partial(copy_what_is_gone, serving.config, env, state) if options.recopy else lambda: None
-    if not _patiently(lambda: ready(serving.config, state, stop, gone), options, stop):
+    beside = options.role == "capture" and not options.recopy
+    if not _patiently(lambda: ready(serving.config, state, stop, gone, beside_deliveries=beside), options, stop):
         return 0
     until_caught_up = options.until_caught_up
     if until_caught_up:
@@ -233,13 +234,21 @@ def _ended(config: Config, state: State, code: int, options: RunOptions) -> int:
     return code
 
 
-def ready(config: Config, state: State, stop: threading.Event, also: Callable[[], None] = lambda: None) -> bool:
+def ready(
+    config: Config,
+    state: State,
+    stop: threading.Event,
+    also: Callable[[], None] = lambda: None,
+    *,
+    beside_deliveries: bool = False,
+) -> bool:
     """Make the state and the source what the config says, then do `also`; False if `stop` was set before that.
 
-    It waits for a delivery that outlived its `run`, which would combine the old config with the new state.
+    It waits for a delivery that outlived its `run`, which would combine the old config with the new state. Those of
+    other runs take up what changes, and there may be some at any time.
     """
     with ExitStack() as alone:
-        for name in config.groups:
+        for name in () if beside_deliveries else config.groups:
             if alone.enter_context(when_free(state, f"deliver:{name}", stop)) is None:
                 return False
         make_ready(with_patterns(config)[0], state)

@@ -136,7 +136,7 @@ class Serving:
             self._start(name)
 
     def leave(self, name: str) -> None:
-        """Stop to capture a group; whoever delivers it notices by itself."""
+        """Stop capturing a group; whoever delivers it notices by itself."""
         group = self._groups.pop(name, None)
         if group is None:
             return
@@ -230,7 +230,7 @@ class Serving:
 
     def _declare(self) -> None:
         tables = {name: [str(each.table) for each in group.tables] for name, group in self._file.groups.items()}
-        self._state.declare(tables)
+        self._state.declare(self._file.log.path, tables)
 
     def _listen(self) -> None:
         said = ""

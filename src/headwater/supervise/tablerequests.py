@@ -59,7 +59,7 @@ class TableRequested:
 def list_tables(config: Config, group: str | None = None) -> list[ListedTable]:
     """The tables of all groups, or of one."""
     with closing(State.connect(config.state_url)) as state:
-        there = state.query("SELECT to_regclass('headwater.requests')") != [(None,)]
+        there = state.knows("requests")
         requests = [each for each in state.waiting() if each.table is not None] if there else []
         rows = _rows(state, group) if there else []
         running = _running(state, {row.group for row in rows} | {each.group for each in requests})

@@ -188,7 +188,7 @@ class _Asking:
         self._figures = LakeFigures(config, env)
 
     def ask(self, file: Config) -> _Found:
-        if self.state.query("SELECT to_regclass('headwater.deliveries')") == [(None,)]:
+        if not self.state.knows("deliveries"):
             raise ConfigError("nothing has run with this config yet", hint="start it with `headwater run`")
         config = in_force(file, self.state)
         found = status(config, self._env, self._source, self.state, self._oldest, self._figures)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -21,7 +22,7 @@ from headwater.web.endpoints import Endpoint
 from headwater.web.events import Event
 from headwater.web.facts import Facts
 from headwater.web.kept import Kept
-from headwater.web.overview import delivery
+from headwater.web.overview import delivery, snapshots_of
 from headwater.web.quarantine import quarantine_of
 from headwater.web.session import Caller
 
@@ -107,8 +108,10 @@ class Tables:
         return [{"at": each.at.timestamp(), "what": each.what} for each in newest]
 
     def _deliveries(self, row: TableRow) -> list[dict[str, Any]]:
-        kept = self._facts.newest().deliveries.get(row.group, ())
-        return [delivery(each) for each in kept if row.oid in each.oids][:SHOWN_DELIVERIES]
+        look = self._facts.newest()
+        kept = (each for each in look.deliveries.get(row.group, ()) if row.oid in each.oids)
+        snapshots = snapshots_of(look, row.group)
+        return [delivery(each, snapshots=snapshots) for each in islice(kept, SHOWN_DELIVERIES)]
 
     async def _quarantine(self, status: TableStatus, row: TableRow) -> dict[str, Any]:
         if not status.quarantined:

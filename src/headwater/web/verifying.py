@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ __all__ = ["Verifying"]
 
 KEPT = 20  # results
 MOST_NAMES = 1000
+GRACE = 5.0  # seconds that a process that was killed has until its pipes are closed
 
 
 @dataclass(slots=True)
@@ -68,14 +70,13 @@ class Verifying:
         ]
 
     async def close(self) -> None:
-        """End what runs."""
+        """End what runs, Spark's processes included."""
         if self._process is not None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.killpg(self._process.pid, signal.SIGKILL)
         if self._task is not None:
+            await asyncio.wait({self._task}, timeout=GRACE)
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
     async def _begin(self, request: Request, caller: Caller) -> Response:
         names = _names(await read_json(request))
@@ -107,6 +108,7 @@ class Verifying:
             stdout=pipe,
             stderr=pipe,
             env=dict(self._env) or dict(os.environ),
+            start_new_session=True,
         )
         said, errors = await self._process.communicate()
         code, self._process = self._process.returncode, None

@@ -112,7 +112,7 @@ class Observer:
         return now, frame
 
     def _status(self) -> Status | None:
-        ((ready,),) = self._state.query("SELECT to_regclass('headwater.tables') IS NOT NULL")
+        ready = self._state.knows("tables")
         return status(self._config, {}, self._state, self._state, self._oldest) if ready else None
 
 

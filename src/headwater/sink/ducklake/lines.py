@@ -10,11 +10,13 @@ from headwater.lake.sqltext import identifier, literal
 
 __all__ = ["lines"]
 
+_TAKEN = ("main", "memory", "system", "temp")  # DuckDB's own names
 _HIDDEN = ("password", "sslpassword", "passfile")
 
 
-def lines(url: LakeUrl, alias: str, table: TableName) -> list[str]:
+def lines(url: LakeUrl, lake: str, table: TableName) -> list[str]:
     """From loading the extensions to the table's rows."""
+    alias = identifier(f"{lake}_lake" if lake.lower() in _TAKEN else lake)
     if not isinstance(url, PostgresUrl):
         catalog, loaded, options = f"sqlite:{url.path}", "sqlite", "READ_ONLY"
     else:
@@ -23,6 +25,6 @@ def lines(url: LakeUrl, alias: str, table: TableName) -> list[str]:
         options = f"READ_ONLY, METADATA_SCHEMA {literal(url.schema)}"
     return [
         f"INSTALL ducklake; LOAD ducklake; INSTALL {loaded}; LOAD {loaded};",
-        f"ATTACH {literal(f'ducklake:{catalog}')} AS {identifier(alias)} ({options});",
-        f"SELECT * FROM {identifier(alias)}.{identifier(table.schema)}.{identifier(table.name)} LIMIT 10;",
+        f"ATTACH {literal(f'ducklake:{catalog}')} AS {alias} ({options});",
+        f"SELECT * FROM {alias}.{identifier(table.schema)}.{identifier(table.name)} LIMIT 10;",
     ]
