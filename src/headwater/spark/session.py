@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from headwater.master import is_cluster
 from headwater.spark.cluster import await_executors, hand_over_s3, reached
 from headwater.spark.tasks import on_partitions, run_tasks
+from headwater.spark.worker import freeze_imports
 
 __all__ = ["session", "warm_up"]
 
@@ -156,4 +157,5 @@ def warm_up(spark: SparkSession, modules: Sequence[str] = ()) -> None:
     rows = spark.range(0, cores * 2, 1, cores).select(F.col("id").cast("int").alias("bucket"))
     read = on_partitions(rows, nothing, _BUCKET).repartitionById(cores, F.col("bucket"))
     on_partitions(read, nothing, _BUCKET).collect()
+    freeze_imports()
     logger.info("spark is warm", extra={"cores": cores})

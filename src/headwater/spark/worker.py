@@ -1,4 +1,4 @@
-"""What a Python worker of Spark's does for itself."""
+"""What a Python process of Spark's does for itself."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _frozen = 0  # how many modules there were
 
 
 def freeze_imports() -> None:
-    """Take what was imported from the garbage collector; to be called at the end of a task.
+    """Take what was imported from the garbage collector; to be called at the end of a task, or once all is warm.
 
-    pyspark collects garbage after each task. Going through all modules every time took longer than a small task itself.
+    pyspark collects garbage after each task, and going through all modules every time took longer than a small task
+    itself. In the driver a full collection would come in the middle of a delivery, and take half as long as it.
     """
     global _frozen
     if len(sys.modules) > _frozen:
