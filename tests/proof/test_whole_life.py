@@ -94,7 +94,7 @@ class Shell:
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(signal.SIGKILL)
         self.process.kill()
-        self.process.wait(10)
+        self.process.communicate(timeout=10)  # closes the pipes, too
 
 
 @pytest.fixture
