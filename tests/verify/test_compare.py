@@ -14,7 +14,7 @@ from tests.mirror import Mirror
 from headwater import flow
 from headwater.change import TableName
 from headwater.errors import Unreachable
-from headwater.state.transitions import Removed, Resumed
+from headwater.state.transitions import Paused, Removed, Resumed
 from headwater.verify import Verified, verify
 
 # Type → a value in the source, and another one that a user puts into the lake (DuckDB's literal).
@@ -283,3 +283,15 @@ def test_a_table_that_is_not_mirrored_any_more_is_left_out_and_one_that_is_not_c
         "left_out": ("not compared", True, "it is no longer in the config"),
         "paused": ("not compared", True, "it is REMOVED: it was taken out of the config"),
     }
+
+
+@pytest.mark.parametrize("change", [Paused("for a test"), Removed("for a test")], ids=["paused", "removed"])
+def test_a_group_without_a_table_to_compare_is_not_waited_for(mirror: Mirror, change: Paused | Removed) -> None:
+    mirror.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    mirror.start("public.t")
+    (row,) = mirror.m.state.tables("g")
+    mirror.m.state.record("g", row.oid, change)
+    with mirror.m.state.lock("run:g"):  # as a service has that will never deliver anything of it
+        (found,) = verify(mirror.m, [], 1.0)
+        assert (found.verdict, found.ok) == ("not compared", True)
+        assert verify(mirror.m, [TableName("public", "another")], 1.0) == []
