@@ -96,6 +96,7 @@ def test_what_only_the_old_primary_had_is_not_in_the_lake_after_a_failover(
     assert all(now[oid] > position for oid, position in before.items())
 
 
+@pytest.mark.long
 def test_a_failover_in_the_middle_of_a_copy_costs_no_more_than_another_one(
     failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

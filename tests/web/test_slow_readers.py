@@ -68,6 +68,7 @@ def test_streams_that_are_not_read_lose_their_place(large: Served) -> None:
         until(lambda: _begins(large), PATIENCE * 8, 0.5)
 
 
+@pytest.mark.long
 def test_a_client_that_reads_slowly_gets_everything(large: Served) -> None:
     begun, came = time.monotonic(), 0
     with _asking(large, ASKED.replace(b"Host: x", b"Host: x\r\nConnection: close"), keeps=64 * 1024) as client:

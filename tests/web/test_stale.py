@@ -32,6 +32,7 @@ def looking(site: Served) -> Iterator[None]:
         assert not thread.is_alive()
 
 
+@pytest.mark.long
 def test_while_a_lock_holds_up_the_next_look_nothing_is_known(site: Served, database: str) -> None:
     def ready() -> list[str]:
         return site.get("/readyz").json["reasons"]  # type: ignore[no-any-return]
