@@ -56,7 +56,6 @@ def wait_until(source: psycopg.Connection, run: Run, *names: str) -> None:
     assert run.alive, run.said()
 
 
-@pytest.mark.long
 def test_tables_come_and_go_with_the_pattern_while_the_service_runs(file: Path, source: psycopg.Connection) -> None:
     code, said = headwater(file, "check")
     assert code == 0, said
